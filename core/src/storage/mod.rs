@@ -1,0 +1,54 @@
+//! Durable storage: the port that stores implement, and the stores.
+//!
+//! Nothing in the port assumes local files: every method is asynchronous, appending is conditional on where the log is
+//! expected to end, and a session has one writer at a time.
+
+#[cfg(feature = "jsonl")]
+pub mod jsonl;
+
+use crate::error::Result;
+use crate::id::SessionId;
+use crate::runtime::LocalBoxFuture;
+use crate::session::{Event, SessionHeader};
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// A session as stored: the committed prefix, without closers for an interrupted turn.
+#[derive(Clone, Debug)]
+pub struct StoredLog {
+    /// The header.
+    pub header: SessionHeader,
+    /// The events; `seq` equals the index.
+    pub events: Vec<Arc<Event>>,
+    /// Characters that had to be replaced by U+FFFD to read the log (D-22).
+    pub replaced_characters: usize,
+    /// Bytes behind the committed prefix that a repair drops (a torn tail).
+    pub torn_bytes: u64,
+}
+
+/// A store of sessions.
+pub trait Store {
+    /// The headers of all stored sessions, in no order. Reads headers only.
+    fn list(&self) -> LocalBoxFuture<Result<Vec<SessionHeader>>>;
+
+    /// Reads a session and never writes (PCO-07). `None` if there is none.
+    fn read(&self, id: &SessionId) -> LocalBoxFuture<Result<Option<StoredLog>>>;
+
+    /// Reads a session and becomes its one writer. `None` if there is none. Fails with `SESSION_LOCKED` when another
+    /// process writes it.
+    fn open(&self, id: &SessionId) -> LocalBoxFuture<Result<Option<(StoredLog, Rc<dyn SessionWriter>)>>>;
+
+    /// Becomes the writer of a new session. Nothing is stored before the first append (PCO-01). Fails with
+    /// `SESSION_ALREADY_EXISTS` when one of this id is stored.
+    fn create(&self, header: &SessionHeader) -> LocalBoxFuture<Result<Rc<dyn SessionWriter>>>;
+}
+
+/// Appends to one session. The coordinator calls `append` again only after the last call ended.
+pub trait SessionWriter {
+    /// Makes a batch durable. The first event's seq must be where the stored log ends (`STORE_CONFLICT` otherwise), and
+    /// the others follow it. On failure nothing of the batch is stored and the same batch may be tried again.
+    fn append(&self, events: Vec<Arc<Event>>) -> LocalBoxFuture<Result<()>>;
+
+    /// Gives the session up.
+    fn close(&self) -> LocalBoxFuture<()>;
+}
