@@ -6,7 +6,7 @@ use crate::id::SessionId;
 use crate::runtime::{LocalBoxFuture, Signal};
 use crate::session::History;
 use std::pin::Pin;
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// The pieces of one answer. An error item, like a failing finish chunk, ends it (FAIL-04).
 pub type ChunkStream = Pin<Box<dyn futures_core::Stream<Item = Result<Chunk>>>>;
@@ -15,7 +15,7 @@ pub type ChunkStream = Pin<Box<dyn futures_core::Stream<Item = Result<Chunk>>>>;
 #[derive(Clone, Debug)]
 pub struct ModelRequest {
     /// Config, system prompt and tools.
-    pub header: Rc<RequestHeader>,
+    pub header: Arc<RequestHeader>,
     /// The history.
     pub messages: History,
     /// The session it is made for.
