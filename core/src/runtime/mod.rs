@@ -214,6 +214,11 @@ impl Runtime {
         self.poll_task(&task);
     }
 
+    /// Starts a task that is nobody's doing.
+    pub(crate) fn without_ambient(&self, future: impl Future<Output = ()> + 'static) {
+        self.spawn_with(None, future);
+    }
+
     fn poll_task(&self, task: &Rc<Task>) {
         task.handle.queued.store(false, Ordering::Release);
         let taken = task.future.borrow_mut().take();

@@ -1,11 +1,21 @@
 //! The session.
+mod consumed_work;
 mod event;
 mod header;
 mod history;
+mod inbox_fold;
+pub mod legacy;
+mod live;
 mod reason;
+mod repair;
 mod surface;
+pub use consumed_work::{ConsumedWork, fold_consumed_work};
 pub use event::*;
 pub use header::{FORMAT_VERSION, SessionHeader};
 pub use history::History;
+pub use inbox_fold::{Claim, Delivery, InboxFold, TurnSpan};
+pub(crate) use live::text_of;
+pub use live::{EventSink, Session};
 pub use reason::{CancelCause, TurnEndReason};
+pub use repair::closers;
 pub use surface::Surface;

@@ -3,8 +3,12 @@
 //! Nothing in the port assumes local files: every method is asynchronous, appending is conditional on where the log is
 //! expected to end, and a session has one writer at a time.
 
+mod coordinator;
 #[cfg(feature = "jsonl")]
 pub mod jsonl;
+
+pub(crate) use coordinator::SessionSink;
+pub use coordinator::{Coordinator, Durability};
 
 use crate::error::Result;
 use crate::id::SessionId;
@@ -33,6 +37,12 @@ pub trait Store {
 
     /// Reads a session and never writes (PCO-07). `None` if there is none.
     fn read(&self, id: &SessionId) -> LocalBoxFuture<Result<Option<StoredLog>>>;
+
+    /// Whether a session of this id is stored.
+    fn exists(&self, id: &SessionId) -> LocalBoxFuture<Result<bool>> {
+        let read = self.read(id);
+        Box::pin(async move { Ok(read.await?.is_some()) })
+    }
 
     /// Reads a session and becomes its one writer. `None` if there is none. Fails with `SESSION_LOCKED` when another
     /// process writes it.

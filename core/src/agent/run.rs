@@ -1,0 +1,265 @@
+//! Receipts and owned runs: what became of one message.
+
+use super::{Agent, IntoMessage};
+use crate::error::{Code, Error, Result};
+use crate::id::MessageId;
+use crate::message::{Message, Role, Usage};
+use crate::runtime::LocalBoxFuture;
+use crate::session::{CancelCause, Delivery, Event, EventData, InboxTarget, TurnEndReason, text_of};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll};
+
+/// What became of a message.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ReceiptState {
+    /// It waits in this list.
+    Pending {
+        /// The list.
+        target: InboxTarget,
+        /// Whether nothing is scheduled to read it until the next wake.
+        parked: bool,
+    },
+    /// This turn took it and is under way.
+    Claimed {
+        /// The turn.
+        turn: u64,
+    },
+    /// It was removed before any turn took it.
+    Discarded,
+    /// The turn that took it ended.
+    Ended {
+        /// The turn.
+        turn: u64,
+        /// Why it ended.
+        reason: TurnEndReason,
+    },
+}
+
+/// Answers, from the log, what became of a delivered message. Survives restarts: ask `agent.receipt(id)` again.
+#[derive(Clone, Debug)]
+pub struct Receipt {
+    agent: Agent,
+    id: MessageId,
+}
+
+impl Receipt {
+    pub(super) fn new(agent: Agent, id: MessageId) -> Self {
+        Self { agent, id }
+    }
+
+    /// The message.
+    pub fn message_id(&self) -> &MessageId {
+        &self.id
+    }
+
+    /// What became of it so far; `None` if the session never accepted it.
+    pub fn state(&self) -> Option<ReceiptState> {
+        let session = self.agent.session();
+        match session.delivery(&self.id)? {
+            Delivery::Pending(target) => {
+                let parked = self.agent.state().is_ok_and(|state| state.parked.contains(&self.id));
+                Some(ReceiptState::Pending { target, parked })
+            }
+            Delivery::Discarded { .. } => Some(ReceiptState::Discarded),
+            Delivery::Claimed { turn } => Some(match session.turn_end(turn) {
+                Some(reason) => ReceiptState::Ended { turn, reason },
+                None => ReceiptState::Claimed { turn },
+            }),
+        }
+    }
+
+    /// Resolves when the message was discarded or the turn that took it ended. Fails when the agent is disposed first.
+    pub fn settled(&self) -> impl Future<Output = Result<ReceiptState>> + use<> {
+        let receipt = self.clone();
+        std::future::poll_fn(move |context| match receipt.state() {
+            Some(state @ (ReceiptState::Discarded | ReceiptState::Ended { .. })) => Poll::Ready(Ok(state)),
+            _ if receipt.agent.0.ctx.borrow().is_none() => Poll::Ready(Err(receipt.agent.disposed())),
+            _ => {
+                receipt.agent.session().watch(context);
+                Poll::Pending
+            }
+        })
+    }
+
+    /// Resolves when the insertion is on stable storage; at once without a store.
+    pub async fn durable(&self) -> Result<()> {
+        self.agent.flush().await
+    }
+}
+
+/// What an owned run brought.
+#[derive(Clone, Debug)]
+pub struct RunResult {
+    /// The turn.
+    pub turn: u64,
+    /// Why it ended.
+    pub reason: TurnEndReason,
+    /// The text of the last assistant message.
+    pub text: String,
+    /// The messages the turn put before the model, in order.
+    pub messages: Vec<Arc<Message>>,
+    /// The tokens of all its requests.
+    pub usage: Usage,
+}
+
+impl Agent {
+    /// What became of a message of this session.
+    pub fn receipt(&self, id: impl Into<MessageId>) -> Receipt {
+        Receipt::new(self.clone(), id.into())
+    }
+
+    /// Sends a prompt and waits until the turn that took it ended. Dropping the future withdraws the prompt, or cancels
+    /// the turn that took it with cause `user`. Fails with `MESSAGE_DISCARDED` when the prompt is discarded first.
+    pub fn run(&self, message: impl IntoMessage) -> Result<LocalBoxFuture<Result<RunResult>>> {
+        self.check_no_self_wait()?;
+        let receipt = self.followup(message)?;
+        let guard = CancelOnDrop { receipt: receipt.clone(), armed: true };
+        let agent = self.clone();
+        Ok(Box::pin(async move {
+            let mut guard = guard;
+            let state = receipt.settled().await;
+            guard.armed = false;
+            match state? {
+                ReceiptState::Ended { turn, reason } => agent.run_result(turn, reason),
+                _ => Err(discarded(&receipt.id)),
+            }
+        }))
+    }
+
+    /// Sends a prompt and yields the events of the turn that takes it, from its `turn/start` to its `turn/end`. The
+    /// stream reads the log, so a slow reader costs nothing and loses nothing. Dropping the stream does not cancel.
+    pub fn stream(&self, message: impl IntoMessage) -> Result<EventStream> {
+        self.check_no_self_wait()?;
+        let receipt = self.followup(message)?;
+        Ok(EventStream { receipt, next: None, done: false })
+    }
+
+    fn run_result(&self, turn: u64, reason: TurnEndReason) -> Result<RunResult> {
+        let span = self.session().turn(turn).ok_or_else(|| Error::new(Code::Unknown, "the turn is not in the log"))?;
+        let mut result = RunResult { turn, reason, text: String::new(), messages: Vec::new(), usage: Usage::default() };
+        for event in self.session().events_from(span.start) {
+            if span.end.is_some_and(|end| event.seq > end) {
+                break;
+            }
+            if let EventData::AssistantMessage { usage: Some(usage), .. } = &event.data {
+                result.usage = result.usage.plus(*usage);
+            }
+            if let Some(message) = event.data.message() {
+                if message.role() == Role::Assistant {
+                    result.text = text_of(message.content());
+                }
+                result.messages.push(message.clone());
+            }
+        }
+        Ok(result)
+    }
+}
+
+fn discarded(id: &MessageId) -> Error {
+    let message = format!("message {id:?} was discarded before any turn took it");
+    Error::new(Code::MessageDiscarded, message).with("id", id.as_str())
+}
+
+struct CancelOnDrop {
+    receipt: Receipt,
+    armed: bool,
+}
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        if self.armed {
+            self.receipt.withdraw();
+        }
+    }
+}
+
+impl Receipt {
+    /// Takes the message back if it is pending, or cancels the turn that took it with cause `user`, keeping the rest
+    /// of the inbox.
+    pub fn withdraw(&self) {
+        match self.state() {
+            Some(ReceiptState::Pending { .. }) => {
+                let (agent, id) = (self.agent.clone(), self.id.clone());
+                self.agent.session().when_appendable(move || {
+                    let removed = agent.inbox().remove(&id);
+                    if let Err(error) = removed {
+                        tracing::warn!(target: "turnwheel", agent = %agent.id(), "could not withdraw {id}: {error:?}");
+                    }
+                });
+            }
+            Some(ReceiptState::Claimed { turn }) if self.agent.state().is_ok_and(|state| state.turn == turn) => {
+                self.agent.cancel_keep_inbox(CancelCause::User);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The events of one turn, as they are committed.
+#[derive(Debug)]
+pub struct EventStream {
+    receipt: Receipt,
+    next: Option<u64>,
+    done: bool,
+}
+
+impl EventStream {
+    /// The receipt of the prompt.
+    pub fn receipt(&self) -> &Receipt {
+        &self.receipt
+    }
+
+    /// The next event; `None` behind the turn's end. An error ends the stream.
+    pub async fn next(&mut self) -> Option<Result<Arc<Event>>> {
+        std::future::poll_fn(|context| self.poll(context)).await
+    }
+
+    /// As [`EventStream::next`], for hand-written futures.
+    pub fn poll(&mut self, context: &mut TaskContext<'_>) -> Poll<Option<Result<Arc<Event>>>> {
+        if self.done {
+            return Poll::Ready(None);
+        }
+        let session = self.receipt.agent.session();
+        let (turn, seq) = match session.delivery(&self.receipt.id) {
+            Some(Delivery::Claimed { turn }) => {
+                let start = session.turn(turn).map_or(0, |span| span.start);
+                (turn, *self.next.get_or_insert(start))
+            }
+            Some(Delivery::Discarded { .. }) => {
+                self.done = true;
+                return Poll::Ready(Some(Err(discarded(&self.receipt.id))));
+            }
+            _ => {
+                // A claim that was undone is pending again: begin anew with the turn that takes it next.
+                self.next = None;
+                return self.wait(context);
+            }
+        };
+        let Some(event) = session.event(seq) else {
+            return self.wait(context);
+        };
+        self.next = Some(seq + 1);
+        self.done = matches!(&event.data, EventData::TurnEnd { turn: ended, .. } if *ended == turn);
+        Poll::Ready(Some(Ok(event)))
+    }
+
+    fn wait(&mut self, context: &mut TaskContext<'_>) -> Poll<Option<Result<Arc<Event>>>> {
+        let agent = &self.receipt.agent;
+        if agent.0.ctx.borrow().is_none() {
+            self.done = true;
+            return Poll::Ready(Some(Err(agent.disposed())));
+        }
+        agent.session().watch(context);
+        Poll::Pending
+    }
+}
+
+impl futures_core::Stream for EventStream {
+    type Item = Result<Arc<Event>>;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut TaskContext<'_>) -> Poll<Option<Self::Item>> {
+        self.get_mut().poll(context)
+    }
+}

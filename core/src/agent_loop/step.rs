@@ -1,0 +1,300 @@
+//! One step: build the request, stream the answer, recover or commit, answer the tool calls (REQ, STEP).
+
+use super::driver::LoopDriver;
+use super::tool_calls::Call;
+use super::{barrier, yield_now};
+use crate::agent::{Recovery, RequestErrorEvent, RequestEvent};
+use crate::error::{Code, Error, Result};
+use crate::llm::{
+    AdapterDefaults, Assembler, CallConfig, Chunk, Failure, FinishReason, ModelRequest, PreparedCall, RequestHeader,
+};
+use crate::message::{Block, Message, Role, Source};
+use crate::runtime::Signal;
+use crate::session::{EventData, HeaderReason, History, RequestContext, SurfaceOp};
+use crate::system_prompt::{Assembly, render_system};
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// How a step ended.
+pub(super) enum StepEnd {
+    /// The model owes nothing.
+    Completed,
+    /// The output ceiling was hit.
+    HitCeiling,
+    /// Tool calls were answered: another request is owed (TURN-14).
+    Answered,
+}
+
+/// Ready chunks that are taken in one go before the thread is given back.
+const CHUNKS_PER_POLL: usize = 256;
+
+/// A request bound to what serves it; no adapter when nobody does.
+struct Prepared {
+    header: Arc<RequestHeader>,
+    call: Option<PreparedCall>,
+}
+
+impl LoopDriver {
+    /// Runs the body of a step, with as many attempts as recovery grants.
+    pub(super) async fn run_step(&self, turn: u64, step: u64, signal: &Signal, assembly: &Assembly) -> Result<StepEnd> {
+        let system = render_system(assembly)?;
+        loop {
+            // History is taken before the request waterfall: what is injected meanwhile joins the next step (REQ-13).
+            let history = self.session()?.history();
+            let prepared = self.prepare(turn, step, signal, assembly, system.clone()).await?;
+            signal.check()?;
+            self.log_request(&prepared)?;
+            signal.check()?;
+            barrier(&*self.root()?, &self.session()?).await?;
+            signal.check()?;
+            let mut answer = Answer::default();
+            if let Err(error) = self.consume(turn, step, signal, &prepared, history, &mut answer).await {
+                if signal.is_cancelled() {
+                    self.commit_prefix(turn, step, &prepared.header.config, answer)?;
+                }
+                return Err(error);
+            }
+            let Some(failure) = answer.assembler.failure().cloned() else {
+                return self.commit(turn, step, signal, &prepared.header.config, answer).await;
+            };
+            let provider = prepared.header.config.provider.clone();
+            match self.recover(turn, step, signal, provider, failure.clone()).await? {
+                Recovery::Retry => {}
+                Recovery::Terminal => return Err(Error::model(failure)),
+            }
+        }
+    }
+
+    /// The config: a seed, what listeners make of it, and the adapter's defaults (REQ-3 to REQ-8).
+    async fn prepare(
+        &self,
+        turn: u64,
+        step: u64,
+        signal: &Signal,
+        assembly: &Assembly,
+        system: Option<Arc<str>>,
+    ) -> Result<Prepared> {
+        let (agent, root) = (self.agent()?, self.root()?);
+        let seed = self.seed_config()?;
+        let payload = RequestEvent { agent: agent.clone(), turn, step, signal: signal.clone() };
+        let default = |_: Rc<RequestEvent>| async move { Ok(seed) };
+        let config = root.hub.waterfall(&root.scopes, Some(agent.scope()), Rc::new(payload), default).await?;
+        signal.check()?;
+        if config.provider.is_empty() || config.model.is_empty() {
+            let what = if config.provider.is_empty() { "provider" } else { "model" };
+            let message = format!("the request names no {what}; set it in the agent's options or in agent/request");
+            return Err(Error::new(Code::NoRoute, message));
+        }
+        let tools = assembly.tools.clone();
+        let header = |config, adapter_defaults| Arc::new(RequestHeader { config, adapter_defaults, system, tools });
+        match root.models.prepare(config.clone(), signal).await {
+            Ok(call) => Ok(Prepared { header: header(call.config.clone(), call.defaults), call: Some(call) }),
+            // Nobody serves the route: the stream says so, where recovery can hear it (REQ-7).
+            Err(error) if *error.code() == Code::NoAdapter => {
+                Ok(Prepared { header: header(config, AdapterDefaults::default()), call: None })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn seed_config(&self) -> Result<CallConfig> {
+        let agent = self.agent()?;
+        let stored = agent.session().request_header();
+        if self.has_requested.get()
+            && let Some(stored) = stored
+        {
+            // Adapter defaults come anew for each route; explicit settings persist.
+            let mut config = stored.config.clone();
+            if stored.adapter_defaults.reasoning_effort {
+                config.reasoning_effort = None;
+            }
+            if stored.adapter_defaults.max_tokens {
+                config.max_tokens = None;
+            }
+            return Ok(config);
+        }
+        let options = agent.options();
+        let mut config = CallConfig {
+            provider: options.provider.clone().unwrap_or_default(),
+            model: options.model.clone().unwrap_or_default(),
+            max_tokens: options.max_tokens,
+            ..CallConfig::default()
+        };
+        if let Some(stored) = stored {
+            let same_route = stored.config.provider == config.provider && stored.config.model == config.model;
+            if same_route && !stored.adapter_defaults.reasoning_effort {
+                config.reasoning_effort.clone_from(&stored.config.reasoning_effort);
+            }
+        }
+        Ok(config)
+    }
+
+    /// Logs header and context when they are due (REQ-10 to REQ-12).
+    fn log_request(&self, prepared: &Prepared) -> Result<()> {
+        let session = self.session()?;
+        let stored = session.request_header();
+        let reason = match &stored {
+            None => Some(HeaderReason::Initial),
+            Some(_) if !self.has_requested.get() => Some(HeaderReason::Resume),
+            Some(stored) if **stored != *prepared.header => Some(HeaderReason::Change),
+            Some(_) => None,
+        };
+        if let Some(reason) = reason {
+            session.log(EventData::RequestHeader { header: prepared.header.clone(), reason })?;
+            self.has_requested.set(true);
+        }
+        let config = &prepared.header.config;
+        let context_window = prepared.call.as_ref().and_then(|call| call.info.context_window);
+        let same = |old: &RequestContext| {
+            old.provider == config.provider && old.model == config.model && old.context_window == context_window
+        };
+        if !session.request_context().as_ref().is_some_and(same) {
+            let (provider, model) = (config.provider.clone(), config.model.clone());
+            session.log(EventData::RequestContext(RequestContext { provider, model, context_window }))?;
+        }
+        Ok(())
+    }
+
+    /// Streams the answer: every chunk is logged, then assembled (STEP-1, STEP-2). Fails when the turn is cancelled.
+    async fn consume(
+        &self,
+        turn: u64,
+        step: u64,
+        signal: &Signal,
+        prepared: &Prepared,
+        messages: History,
+        answer: &mut Answer,
+    ) -> Result<()> {
+        let session = self.session()?;
+        let take = |chunk: Chunk, answer: &mut Answer| -> Result<()> {
+            signal.check()?;
+            let event = session.log(EventData::AssistantChunk { turn, step, chunk })?;
+            answer.seqs.push(event.seq);
+            if let EventData::AssistantChunk { chunk, .. } = &event.data {
+                answer.assembler.push(chunk);
+            }
+            Ok(())
+        };
+        let Some(call) = &prepared.call else {
+            let message = format!("no adapter serves provider {:?}", prepared.header.config.provider);
+            return take(failing(&Error::model(Failure::new("NO_ADAPTER", message)), signal), answer);
+        };
+        let session_id = Some(session.id().clone());
+        let request = ModelRequest { header: prepared.header.clone(), messages, session_id, signal: signal.clone() };
+        let adapter = call.adapter.clone();
+        let started = crate::events::guarded(move || Ok(adapter.stream(request)));
+        signal.check()?;
+        let mut stream = match started {
+            Ok(stream) => stream,
+            Err(error) => return take(failing(&error, signal), answer),
+        };
+        let mut ready = 0;
+        loop {
+            let next = poll_fn(|context| {
+                let poll = || Ok(stream.as_mut().poll_next(context));
+                crate::events::guarded(poll).unwrap_or_else(|error| std::task::Poll::Ready(Some(Err(error))))
+            });
+            match next.await {
+                None => break,
+                Some(Ok(chunk)) => take(chunk, answer)?,
+                Some(Err(error)) => {
+                    take(failing(&error, signal), answer)?;
+                    break;
+                }
+            }
+            ready += 1;
+            if ready % CHUNKS_PER_POLL == 0 {
+                yield_now().await;
+            }
+        }
+        // Noticed before the message is committed: a cancel by an observer of the last chunk cuts the answer (STEP-16).
+        signal.check()
+    }
+
+    async fn recover(
+        &self,
+        turn: u64,
+        step: u64,
+        signal: &Signal,
+        provider: String,
+        failure: Failure,
+    ) -> Result<Recovery> {
+        let (agent, root) = (self.agent()?, self.root()?);
+        let payload = RequestErrorEvent { agent: agent.clone(), turn, step, provider, failure, signal: signal.clone() };
+        let default = |_: Rc<RequestErrorEvent>| async { Ok(Recovery::Terminal) };
+        let recovery = root.hub.waterfall(&root.scopes, Some(agent.scope()), Rc::new(payload), default).await;
+        // Cancellation beats a granted retry (STEP-10).
+        signal.check()?;
+        recovery
+    }
+
+    /// Commits the answer and has its calls answered (STEP-4, STEP-5).
+    async fn commit(
+        &self,
+        turn: u64,
+        step: u64,
+        signal: &Signal,
+        config: &CallConfig,
+        answer: Answer,
+    ) -> Result<StepEnd> {
+        let usage = answer.assembler.usage();
+        let assembled = answer.assembler.assemble()?;
+        let calls: Vec<Call> = assembled.content.iter().filter_map(Call::from_block).collect();
+        let source = Source::Model {
+            provider: config.provider.as_str().into(),
+            model: config.model.as_str().into(),
+            replay_state: assembled.replay_state,
+        };
+        let id = self.root()?.runtime.next_id();
+        let message = Arc::new(Message::new(id, Role::Assistant, assembled.content, source));
+        let data = EventData::AssistantMessage { turn, step, message, usage, interrupted: false };
+        self.session()?.commit(data, Some(SurfaceOp::Append), Some(answer.seqs))?;
+        if assembled.hit_ceiling {
+            return Ok(StepEnd::HitCeiling);
+        }
+        if calls.is_empty() {
+            return Ok(StepEnd::Completed);
+        }
+        let concluded = self.run_tool_calls(turn, step, signal, calls).await?;
+        Ok(if concluded { StepEnd::Completed } else { StepEnd::Answered })
+    }
+
+    /// Commits what was visible of an answer that a cancellation cut (STEP-14, STEP-15).
+    fn commit_prefix(&self, turn: u64, step: u64, config: &CallConfig, answer: Answer) -> Result<()> {
+        let content: Vec<Block> = answer.assembler.visible_prefix();
+        if content.is_empty() {
+            return Ok(());
+        }
+        let usage = answer.assembler.usage();
+        let source = Source::Model {
+            provider: config.provider.as_str().into(),
+            model: config.model.as_str().into(),
+            replay_state: None,
+        };
+        let message = Arc::new(Message::new(self.root()?.runtime.next_id(), Role::Assistant, content, source));
+        let data = EventData::AssistantMessage { turn, step, message, usage, interrupted: true };
+        self.session()?.commit(data, Some(SurfaceOp::Append), Some(answer.seqs)).map(|_| ())
+    }
+}
+
+/// An attempt's answer as far as it has come.
+#[derive(Default)]
+struct Answer {
+    assembler: Assembler,
+    seqs: Vec<u64>,
+}
+
+/// What an adapter threw, as the chunk that ends its stream (FAIL-04, FAIL-05).
+fn failing(error: &Error, signal: &Signal) -> Chunk {
+    let failure = error.failure().cloned().unwrap_or_else(|| {
+        let code = match error.code() {
+            Code::HostError | Code::Unknown => "UNKNOWN",
+            code => code.as_str(),
+        };
+        Failure::new(code, error.message())
+    });
+    let aborted = signal.is_cancelled() || failure.code == "ABORTED";
+    let reason = if aborted { FinishReason::Aborted(failure) } else { FinishReason::Error(failure) };
+    Chunk::Finish { reason, replay_state: None }
+}

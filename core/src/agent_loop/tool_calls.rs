@@ -1,0 +1,291 @@
+//! The scheduler of a message's tool calls (TOOL): exclusive calls are barriers, parallel ones share a pool, results
+//! commit in model order, and every call of a committed message gets exactly one result, whatever happens (P2, D-11).
+
+use super::driver::LoopDriver;
+use crate::agent::Agent;
+use crate::error::{Error, Result};
+use crate::id::CallId;
+use crate::json::{self, Object, Value};
+use crate::message::{Block, Message};
+use crate::runtime::Signal;
+use crate::session::{EventData, InboxTarget, SurfaceOp};
+use crate::tools::{Admitted, Answer, Execution, Pool, ToolCallInfo, ToolOutcome};
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+
+/// A call as the model made it.
+pub(super) struct Call {
+    id: CallId,
+    name: String,
+    raw: String,
+    arguments: Value,
+}
+
+impl Call {
+    pub(super) fn from_block(block: &Block) -> Option<Self> {
+        let Block::ToolCall { id, name, arguments } = block else { return None };
+        Some(Self { id: id.clone(), name: name.clone(), raw: arguments.clone(), arguments: parse(arguments) })
+    }
+}
+
+/// No arguments, in any of the ways models say so, are an empty object; text that is not JSON stays text (TOOL-2).
+fn parse(raw: &str) -> Value {
+    match raw.trim() {
+        "" | "null" => Value::Object(Object::new()),
+        text => json::parse(text).unwrap_or_else(|_| Value::from(raw)),
+    }
+}
+
+/// Where a call is on its way.
+#[derive(Default)]
+struct Progress {
+    execution: Option<Rc<Execution>>,
+    call_seq: Option<u64>,
+    answer: Option<Answer>,
+    committed: bool,
+}
+
+struct Scheduler<'a> {
+    driver: &'a LoopDriver,
+    agent: Agent,
+    turn: u64,
+    step: u64,
+    signal: &'a Signal,
+    calls: Vec<Call>,
+    progress: Vec<Progress>,
+    pool: Pool<Result<Answer>>,
+    /// The first call without a committed result.
+    next_commit: usize,
+    concluded: bool,
+}
+
+impl LoopDriver {
+    /// Answers every call. True when some result ends the turn.
+    pub(super) async fn run_tool_calls(&self, turn: u64, step: u64, signal: &Signal, calls: Vec<Call>) -> Result<bool> {
+        let progress = calls.iter().map(|_| Progress::default()).collect();
+        let agent = self.agent()?;
+        let pool = Pool::new();
+        let mut scheduler = Scheduler {
+            driver: self,
+            agent,
+            turn,
+            step,
+            signal,
+            calls,
+            progress,
+            pool,
+            next_commit: 0,
+            concluded: false,
+        };
+        let ran = scheduler.run().await;
+        self.running_tools.borrow_mut().clear();
+        match ran {
+            Ok(()) => Ok(scheduler.concluded),
+            Err(error) => {
+                scheduler.answer_the_rest().await;
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Scheduler<'_> {
+    async fn run(&mut self) -> Result<()> {
+        let mut next = 0;
+        while next < self.calls.len() && !self.signal.is_cancelled() {
+            next = if self.is_parallel(next)? {
+                self.run_pool(next).await?
+            } else {
+                self.start(next).await?;
+                self.drain().await?;
+                next + 1
+            };
+        }
+        self.skip_from(next)
+    }
+
+    fn is_parallel(&self, at: usize) -> Result<bool> {
+        let root = self.driver.root()?;
+        let call = &self.calls[at];
+        Ok(root.tools.is_parallel(&root, Some(self.agent.scope()), &call.name, &call.arguments))
+    }
+
+    /// Runs parallel calls up to the cap, refilling as they settle. Returns the first call that is not of this pool.
+    async fn run_pool(&mut self, first: usize) -> Result<usize> {
+        let cap = self.driver.root()?.loop_options.get().max_parallel_tool_calls.max(1);
+        let mut next = first;
+        loop {
+            let mut full = false;
+            while next < self.calls.len() && !self.signal.is_cancelled() {
+                full = self.pool.len() >= cap;
+                // The mode is read again before each start: a registry change makes the call the next barrier (TOOL-7).
+                if full || (next > first && !self.is_parallel(next)?) {
+                    break;
+                }
+                self.start(next).await?;
+                next += 1;
+            }
+            if self.pool.len() == 0 {
+                return Ok(next);
+            }
+            self.settle_one().await?;
+            if !full && next < self.calls.len() {
+                // The next call is a barrier, or the turn was cancelled: let the pool run empty.
+                self.drain().await?;
+                return Ok(next);
+            }
+        }
+    }
+
+    /// Logs the call, runs its ordered stage, and dispatches it or notes its answer (TOOL-8, TOOL-9).
+    async fn start(&mut self, at: usize) -> Result<()> {
+        let root = self.driver.root()?;
+        self.log_call(at)?;
+        let call = &self.calls[at];
+        let info = ToolCallInfo {
+            call_id: call.id.clone(),
+            name: call.name.clone(),
+            arguments: call.arguments.clone(),
+            agent: Some(self.agent.clone()),
+            signal: self.signal.clone(),
+        };
+        let execution = Rc::new(Execution::new(root, &self.agent, info));
+        self.progress[at].execution = Some(execution.clone());
+        match execution.admit().await {
+            Admitted::Answered(outcome) => self.progress[at].answer = Some(Answer { outcome, post: true }),
+            Admitted::Final(outcome) => self.progress[at].answer = Some(Answer { outcome, post: false }),
+            Admitted::Dispatch => {
+                self.driver.running_tools.borrow_mut().push(self.calls[at].id.to_string());
+                self.pool.push(at, execution.dispatch());
+                self.poll_bodies().await?;
+            }
+        }
+        self.commit_ready().await
+    }
+
+    fn log_call(&mut self, at: usize) -> Result<()> {
+        let call = &self.calls[at];
+        let event = self.agent.session().log(EventData::ToolCall {
+            turn: self.turn,
+            step: self.step,
+            call_id: call.id.clone(),
+            name: call.name.clone(),
+            arguments: call.raw.clone(),
+        })?;
+        self.progress[at].call_seq = Some(event.seq);
+        Ok(())
+    }
+
+    /// Lets bodies run as far as they come without waiting.
+    async fn poll_bodies(&mut self) -> Result<()> {
+        let pool = &mut self.pool;
+        let settled = poll_fn(|context| {
+            Poll::Ready(match pool.poll(context) {
+                Poll::Ready(settled) => Some(settled),
+                Poll::Pending => None,
+            })
+        });
+        match settled.await {
+            Some((at, answer)) => self.settled(at, answer),
+            None => Ok(()),
+        }
+    }
+
+    async fn settle_one(&mut self) -> Result<()> {
+        let pool = &mut self.pool;
+        let (at, answer) = poll_fn(|context| pool.poll(context)).await;
+        self.settled(at, answer)?;
+        self.commit_ready().await
+    }
+
+    fn settled(&mut self, at: usize, answer: Result<Answer>) -> Result<()> {
+        let id = self.calls[at].id.as_str();
+        self.driver.running_tools.borrow_mut().retain(|running| running != id);
+        self.progress[at].answer = Some(answer?);
+        Ok(())
+    }
+
+    async fn drain(&mut self) -> Result<()> {
+        while self.pool.len() > 0 {
+            self.settle_one().await?;
+        }
+        Ok(())
+    }
+
+    /// Commits the answers that are next in model order (TOOL-10).
+    async fn commit_ready(&mut self) -> Result<()> {
+        while self.next_commit < self.progress.len() {
+            let at = self.next_commit;
+            let Some(answer) = self.progress[at].answer.take() else { return Ok(()) };
+            let outcome = match self.progress[at].execution.clone() {
+                Some(execution) => execution.finish(answer).await,
+                None => answer.outcome,
+            };
+            self.commit(at, outcome)?;
+            self.next_commit += 1;
+        }
+        Ok(())
+    }
+
+    fn commit(&mut self, at: usize, outcome: ToolOutcome) -> Result<()> {
+        let id = self.driver.root()?.runtime.next_id();
+        let call_id = self.calls[at].id.clone();
+        let message = Arc::new(Message::tool_result(id, call_id, outcome.content, outcome.is_error));
+        let data = EventData::ToolResult {
+            turn: self.turn,
+            step: self.step,
+            message,
+            error: outcome.error,
+            meta: outcome.meta,
+        };
+        let sources = self.progress[at].call_seq.map(|seq| vec![seq]);
+        self.agent.session().commit(data, Some(SurfaceOp::Append), sources)?;
+        self.progress[at].committed = true;
+        self.concluded |= outcome.concludes_turn && !outcome.is_error;
+        for context in outcome.contexts {
+            // A context that the inbox refuses is a failed context, not a failed turn (D-11).
+            if let Err(error) = self.agent.inbox().append(InboxTarget::NextStep, vec![context]) {
+                self.driver.report(self.turn, &error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives every call that never started its pair of events (TOOL-16).
+    fn skip_from(&mut self, first: usize) -> Result<()> {
+        for at in first..self.calls.len() {
+            self.log_call(at)?;
+            self.commit(at, ToolOutcome::aborted_before_dispatch())?;
+        }
+        Ok(())
+    }
+
+    /// After a failure of the scheduler itself: running bodies are awaited, and every call is answered (D-11).
+    async fn answer_the_rest(&mut self) {
+        while self.pool.len() > 0 {
+            let pool = &mut self.pool;
+            let (at, answer) = poll_fn(|context| pool.poll(context)).await;
+            self.progress[at].answer = answer.ok();
+        }
+        for at in 0..self.calls.len() {
+            if self.progress[at].committed {
+                continue;
+            }
+            // What a body really answered is kept; only what the failure hit is marked as such.
+            let outcome = match self.progress[at].answer.take() {
+                Some(answer) => answer.outcome,
+                None => ToolOutcome::scheduler_failed(),
+            };
+            let logged: Result<(), Error> = match self.progress[at].call_seq {
+                Some(_) => Ok(()),
+                None => self.log_call(at),
+            };
+            if let Err(error) = logged.and_then(|()| self.commit(at, outcome)) {
+                let id = self.calls[at].id.as_str();
+                tracing::error!(target: "turnwheel", "tool call {id:?} is left without a result: {error:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! Contexts: what an application composes its agents with.
+//!
+//! A context is a view of one shared root with an owner (a fiber) and, inside an agent, a scope. What is registered
+//! through a context is visible in its scope and lives as long as its fiber.
+
+mod builder;
+mod fiber;
+mod root;
+
+pub(crate) use builder::no_store;
+pub use builder::{AgentBuilder, ContextBuilder};
+pub use fiber::{Cleanup, Fiber, Registration};
+pub use root::{LoopOptions, Root};
+
+use crate::agent::{Agent, AgentInner, Notice, NoticeKind, TurnStopping, Waterfall};
+use crate::error::Result;
+use crate::events::{ListenerId, Next, Placement};
+use crate::id::SessionId;
+use crate::llm::Models;
+use crate::runtime::Runtime;
+use crate::scope::ScopeKey;
+use crate::session::{Event, Session};
+use crate::system_prompt::Prompt;
+use crate::tools::Tools;
+use std::fmt;
+use std::future::Future;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+
+/// A handle to a context. Clones are the same context.
+#[derive(Clone)]
+pub struct Context {
+    root: Rc<Root>,
+    fiber: Rc<Fiber>,
+    scope: Option<ScopeKey>,
+    agent: Weak<AgentInner>,
+}
+
+impl Default for Context {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Context {
+    /// A root context without a store, on a runtime of its own.
+    pub fn new() -> Self {
+        ContextBuilder::default().build()
+    }
+
+    /// A root context with options.
+    pub fn builder() -> ContextBuilder {
+        ContextBuilder::default()
+    }
+
+    pub(crate) fn from_root(root: Rc<Root>) -> Self {
+        Self { root, fiber: Fiber::new(), scope: None, agent: Weak::new() }
+    }
+
+    /// The context of a new scope with a fiber of its own.
+    pub(crate) fn scoped(&self, scope: ScopeKey, agent: Weak<AgentInner>) -> Self {
+        Self { root: self.root.clone(), fiber: Fiber::new(), scope: Some(scope), agent }
+    }
+
+    /// The shared root.
+    pub fn root(&self) -> &Rc<Root> {
+        &self.root
+    }
+
+    /// The runtime everything here runs on.
+    pub fn runtime(&self) -> &Runtime {
+        &self.root.runtime
+    }
+
+    /// The owner of what is registered here.
+    pub fn fiber(&self) -> &Rc<Fiber> {
+        &self.fiber
+    }
+
+    /// The scope of what is registered here; none for the global layer.
+    pub fn scope(&self) -> Option<ScopeKey> {
+        self.scope
+    }
+
+    /// The agent whose context this is (ID-14).
+    pub fn own_agent(&self) -> Option<Agent> {
+        self.agent.upgrade().map(Agent)
+    }
+
+    /// Lets `undo` run when this context ends, or earlier through the registration.
+    pub fn effect(&self, undo: impl FnOnce() + 'static) -> Result<Registration> {
+        self.fiber.check()?;
+        Ok(self.fiber.own(Cleanup::Sync(Box::new(undo))))
+    }
+
+    /// Hears a notification. A listener's failure is reported and has no other effect, but on `agent/created`, where it
+    /// vetoes the creation (REG-4).
+    pub fn on(&self, kind: NoticeKind, listener: impl Fn(&Notice) -> Result<()> + 'static) -> Result<Registration> {
+        self.on_placed(kind, Placement::default(), listener)
+    }
+
+    /// As [`Context::on`], with a place in the order.
+    pub fn on_placed(
+        &self,
+        kind: NoticeKind,
+        placement: Placement,
+        listener: impl Fn(&Notice) -> Result<()> + 'static,
+    ) -> Result<Registration> {
+        self.fiber.check()?;
+        let id = self.root.hub.notices(kind).add(self.scope, placement, Rc::new(listener));
+        Ok(self.own_listener(id, move |root, id| root.hub.notices(kind).remove(id)))
+    }
+
+    /// Takes part in a waterfall: delegate with `next.call()`, or answer without it (EVT-5).
+    pub fn waterfall<P: Waterfall, F>(
+        &self,
+        listener: impl Fn(Rc<P>, Next<P::Output>) -> F + 'static,
+    ) -> Result<Registration>
+    where
+        F: Future<Output = Result<P::Output>> + 'static,
+    {
+        self.waterfall_placed(Placement::default(), listener)
+    }
+
+    /// As [`Context::waterfall`], with a place in the order.
+    pub fn waterfall_placed<P: Waterfall, F>(
+        &self,
+        placement: Placement,
+        listener: impl Fn(Rc<P>, Next<P::Output>) -> F + 'static,
+    ) -> Result<Registration>
+    where
+        F: Future<Output = Result<P::Output>> + 'static,
+    {
+        self.fiber.check()?;
+        let listener = Rc::new(move |payload, next| Box::pin(listener(payload, next)) as _);
+        let id = P::channel(&self.root.hub).add(self.scope, placement, listener);
+        Ok(self.own_listener(id, |root, id| P::channel(&root.hub).remove(id)))
+    }
+
+    /// Hears `agent/turn-stopping`; the turn waits for the listener (STOP-1).
+    pub fn on_turn_stopping<F>(&self, listener: impl Fn(Rc<TurnStopping>) -> F + 'static) -> Result<Registration>
+    where
+        F: Future<Output = Result<()>> + 'static,
+    {
+        self.fiber.check()?;
+        let listener = Rc::new(move |payload| Box::pin(listener(payload)) as _);
+        let id = self.root.hub.stopping().add(self.scope, Placement::default(), listener);
+        Ok(self.own_listener(id, |root, id| root.hub.stopping().remove(id)))
+    }
+
+    fn own_listener(&self, id: ListenerId, remove: impl FnOnce(&Root, ListenerId) + 'static) -> Registration {
+        let root = Rc::downgrade(&self.root);
+        self.fiber.own(Cleanup::Sync(Box::new(move || {
+            if let Some(root) = root.upgrade() {
+                remove(&root, id);
+            }
+        })))
+    }
+
+    /// The model routes.
+    pub fn llm(&self) -> Models {
+        Models::new(self.clone())
+    }
+
+    /// The tools, as this context sees them.
+    pub fn tools(&self) -> Tools {
+        Tools::new(self.clone())
+    }
+
+    /// The system prompt, as this context sees it.
+    pub fn prompt(&self) -> Prompt {
+        Prompt::new(self.clone())
+    }
+
+    /// Opens an agent: resumes what the store has under this id, or creates it.
+    pub fn agent(&self, id: impl Into<SessionId>) -> AgentBuilder {
+        AgentBuilder::new(self.clone(), id.into())
+    }
+
+    /// The live agent of an id.
+    pub fn find_agent(&self, id: &str) -> Option<Agent> {
+        self.root.agents.get(id)
+    }
+
+    /// The live agents, in order of registration.
+    pub fn agents(&self) -> Vec<Agent> {
+        self.root.agents.list()
+    }
+
+    /// Forks a bare session from a live one, up to and including the event `at` (FORK).
+    pub fn fork_session(&self, from: &str, at: Option<u64>, id: Option<SessionId>) -> Result<Session> {
+        self.root.fork_session(from, at, id)
+    }
+
+    /// The events and lineage that a fork of a live session starts from.
+    pub fn fork_seed(&self, from: &Session, at: Option<u64>) -> Result<Vec<Arc<Event>>> {
+        root::fork_seed(from, at)
+    }
+
+    /// Disposes every agent, makes everything durable, and undoes what was registered. The runtime stays usable for
+    /// whoever still waits on it.
+    pub async fn close(&self) -> Result<()> {
+        self.root.close().await;
+        self.fiber.clone().dispose().await;
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.own_agent() {
+            Some(agent) => write!(f, "Context(of {:?})", agent.id()),
+            None => f.write_str("Context"),
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! The root: the shared state behind all contexts of one runtime.
+
+use crate::agent::{Agent, AgentInner, Hub, Notice, NoticeKind, Registry};
+use crate::error::{Code, Error, Result};
+use crate::id::SessionId;
+use crate::llm::ModelTable;
+use crate::runtime::Runtime;
+use crate::scope::{ScopeKey, Scopes};
+use crate::session::{Event, EventData, Session, SessionHeader};
+use crate::storage::Coordinator;
+use crate::system_prompt::PromptTable;
+use crate::tools::ToolTable;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+
+/// Options of the default loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoopOptions {
+    /// How many tool bodies of one step may overlap (CFG-14).
+    pub max_parallel_tool_calls: usize,
+    /// Steps a turn may take before the budget ends it; none is no limit.
+    pub max_steps_per_turn: Option<u64>,
+}
+
+impl Default for LoopOptions {
+    fn default() -> Self {
+        Self { max_parallel_tool_calls: 10, max_steps_per_turn: Some(200) }
+    }
+}
+
+/// The state that all contexts of one runtime share.
+pub struct Root {
+    /// The executor and ports.
+    pub runtime: Runtime,
+    /// Scope links.
+    pub scopes: Scopes,
+    /// Listener tables.
+    pub hub: Hub,
+    /// Live agents.
+    pub agents: Registry,
+    pub(crate) tools: ToolTable,
+    pub(crate) prompt: PromptTable,
+    pub(crate) models: ModelTable,
+    pub(crate) storage: Option<Rc<Coordinator>>,
+    pub(crate) loop_options: Cell<LoopOptions>,
+    sessions: RefCell<HashMap<SessionId, Session>>,
+    next_session: Cell<u64>,
+}
+
+impl Root {
+    pub(crate) fn new(runtime: Runtime, storage: Option<Rc<Coordinator>>, loop_options: LoopOptions) -> Rc<Self> {
+        Rc::new(Self {
+            runtime,
+            scopes: Scopes::default(),
+            hub: Hub::default(),
+            agents: Registry::default(),
+            tools: ToolTable::default(),
+            prompt: PromptTable::default(),
+            models: ModelTable::default(),
+            storage,
+            loop_options: Cell::new(loop_options),
+            sessions: RefCell::default(),
+            next_session: Cell::new(1),
+        })
+    }
+
+    /// The live session of an id.
+    pub fn session(&self, id: &str) -> Option<Session> {
+        self.sessions.borrow().get(id).cloned()
+    }
+
+    /// Fails when a live session has this id.
+    pub(crate) fn check_free(&self, id: &SessionId) -> Result<()> {
+        if self.sessions.borrow().contains_key(id) {
+            let message = format!("a session {id:?} is live; dispose its agent first or choose another id");
+            return Err(Error::new(Code::SessionAlreadyExists, message).with("id", id.as_str()));
+        }
+        Ok(())
+    }
+
+    /// Makes a session findable and lets its events be heard (STORE-01).
+    pub(crate) fn enter_session(
+        self: &Rc<Self>,
+        session: &Session,
+        scope: Option<ScopeKey>,
+        agent: Weak<AgentInner>,
+    ) -> Result<()> {
+        self.check_free(session.id())?;
+        self.sessions.borrow_mut().insert(session.id().clone(), session.clone());
+        let root = Rc::downgrade(self);
+        session.set_publisher(Some(Rc::new(move |session, event| {
+            let Some(root) = root.upgrade() else { return };
+            root.hub.emit(&root.scopes, scope, NoticeKind::SessionEvent, || Notice::SessionEvent {
+                session: session.clone(),
+                agent: agent.upgrade().map(Agent),
+                event: event.clone(),
+            });
+        })));
+        Ok(())
+    }
+
+    /// Removes a session; its events are no longer heard.
+    pub(crate) fn detach_session(&self, session: &Session, scope: Option<ScopeKey>, announced: bool) {
+        let removed = {
+            let mut sessions = self.sessions.borrow_mut();
+            let same = sessions.get(session.id()).is_some_and(|live| live.is_same(session));
+            if same { sessions.remove(session.id()) } else { None }
+        };
+        if removed.is_some() {
+            session.set_publisher(None);
+            if announced {
+                let make = || Notice::SessionDisposed { session: session.clone() };
+                self.hub.emit(&self.scopes, scope, NoticeKind::SessionDisposed, make);
+            }
+        }
+        session.wake_watchers();
+    }
+
+    /// An id that no live session has (APP-18).
+    pub(crate) fn free_session_id(&self) -> SessionId {
+        loop {
+            let next = self.next_session.get();
+            self.next_session.set(next + 1);
+            let id = SessionId::from(format!("session-{next}"));
+            if !self.sessions.borrow().contains_key(&id) {
+                return id;
+            }
+        }
+    }
+
+    /// Forks a bare session (FORK-01 to FORK-05).
+    pub(crate) fn fork_session(self: &Rc<Self>, from: &str, at: Option<u64>, id: Option<SessionId>) -> Result<Session> {
+        let id = id.unwrap_or_else(|| self.free_session_id());
+        self.check_free(&id)?;
+        let source = self
+            .session(from)
+            .ok_or_else(|| Error::new(Code::SessionNotFound, format!("no live session {from:?}")).with("id", from))?;
+        let seed = fork_seed(&source, at)?;
+        let mut header = SessionHeader::new(id, self.runtime.now_ms().max(0) as u64);
+        header.cwd = source.header().cwd.clone();
+        header.parent_session = Some(source.id().clone());
+        header.seed_length = Some(seed.len() as u64);
+        let session = Session::seeded(&self.runtime, header, seed)?;
+        self.enter_session(&session, None, Weak::new())?;
+        let notice = Notice::SessionCreated { session: session.clone() };
+        if let Err(error) = self.hub.emit_or_veto(&self.scopes, None, &notice) {
+            self.detach_session(&session, None, true);
+            return Err(error);
+        }
+        Ok(session)
+    }
+
+    /// Disposes every agent and makes everything durable.
+    pub(crate) async fn close(&self) {
+        let disposals: Vec<_> = self.agents.list().iter().map(Agent::dispose).collect();
+        for disposal in disposals {
+            disposal.await;
+        }
+        let sessions: Vec<_> = self.sessions.borrow().values().cloned().collect();
+        for session in sessions {
+            self.detach_session(&session, None, true);
+        }
+        if let Some(storage) = &self.storage {
+            storage.close().await;
+        }
+    }
+}
+
+/// The inclusive prefix that a fork takes over (FORK-03, FORK-04).
+pub(super) fn fork_seed(source: &Session, at: Option<u64>) -> Result<Vec<Arc<Event>>> {
+    let events = source.events_from(0);
+    let boundary = match at {
+        None if events.is_empty() => return Ok(Vec::new()),
+        None => events.len() as u64 - 1,
+        Some(at) => at,
+    };
+    if boundary >= events.len() as u64 {
+        let message = format!("session {:?} has no event {boundary}", source.id());
+        return Err(Error::new(Code::InvalidBoundary, message).with("seq", boundary));
+    }
+    let seed = &events[..=boundary as usize];
+    let last_edge = seed.iter().rev().find_map(|event| match event.data {
+        EventData::TurnStart { .. } => Some(true),
+        EventData::TurnEnd { .. } => Some(false),
+        _ => None,
+    });
+    if last_edge == Some(true) {
+        let message = format!("event {boundary} lies inside a turn; fork at or after its turn/end");
+        return Err(Error::new(Code::OpenTurn, message).with("seq", boundary));
+    }
+    Ok(seed.to_vec())
+}

@@ -1,0 +1,118 @@
+//! Which adapter serves which provider route, and how a call is bound to one (ADP).
+
+use super::{Adapter, AdapterDefaults, CallConfig, ModelInfo};
+use crate::context::{Cleanup, Context, Registration};
+use crate::error::{Code, Error, Result};
+use crate::runtime::Signal;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+/// The routes of a root.
+#[derive(Default)]
+pub struct ModelTable {
+    routes: RefCell<HashMap<String, Rc<dyn Adapter>>>,
+}
+
+/// A call bound to one adapter (ADP-06): the config with the model's defaults filled in.
+pub(crate) struct PreparedCall {
+    pub(crate) config: CallConfig,
+    pub(crate) defaults: AdapterDefaults,
+    pub(crate) info: ModelInfo,
+    pub(crate) adapter: Rc<dyn Adapter>,
+}
+
+impl ModelTable {
+    fn adapter(&self, provider: &str) -> Result<Rc<dyn Adapter>> {
+        self.routes.borrow().get(provider).cloned().ok_or_else(|| {
+            let mut known: Vec<_> = self.routes.borrow().keys().cloned().collect();
+            known.sort_unstable();
+            let known = if known.is_empty() { "none".into() } else { known.join(", ") };
+            let message = format!("no adapter serves provider {provider:?}; registered routes: {known}");
+            Error::new(Code::NoAdapter, message).with("provider", provider)
+        })
+    }
+
+    /// Binds a config to the adapter of its route. The binding stays whatever happens to the registry.
+    pub(crate) async fn prepare(&self, mut config: CallConfig, signal: &Signal) -> Result<PreparedCall> {
+        let adapter = self.adapter(&config.provider)?;
+        let info = {
+            let (adapter, provider, model) = (adapter.clone(), config.provider.clone(), config.model.clone());
+            let signal = signal.clone();
+            crate::events::guarded_future(move || adapter.model_info(&provider, &model, &signal)).await?
+        };
+        let mut defaults = AdapterDefaults::default();
+        match &config.reasoning_effort {
+            Some(effort) if !info.efforts.contains(effort) => {
+                let message = format!("{}/{} offers no reasoning effort {effort:?}", config.provider, config.model);
+                return Err(Error::new(Code::UnsupportedReasoningEffort, message));
+            }
+            None if info.default_effort.is_some() => {
+                config.reasoning_effort.clone_from(&info.default_effort);
+                defaults.reasoning_effort = true;
+            }
+            _ => {}
+        }
+        if config.max_tokens.is_none() && info.default_max_tokens.is_some() {
+            config.max_tokens = info.default_max_tokens;
+            defaults.max_tokens = true;
+        }
+        Ok(PreparedCall { config, defaults, info, adapter })
+    }
+}
+
+/// The model routes, as a context registers them.
+#[derive(Clone)]
+pub struct Models {
+    ctx: Context,
+}
+
+impl Models {
+    pub(crate) fn new(ctx: Context) -> Self {
+        Self { ctx }
+    }
+
+    /// Lets `adapter` serve a provider route. Each route has one adapter (ADP-01).
+    pub fn register(&self, provider: &str, adapter: impl Adapter + 'static) -> Result<Registration> {
+        self.register_shared(&[provider], Rc::new(adapter))
+    }
+
+    /// Lets one adapter serve several routes, all or none.
+    pub fn register_shared(&self, providers: &[&str], adapter: Rc<dyn Adapter>) -> Result<Registration> {
+        self.ctx.fiber().check()?;
+        if providers.is_empty() || providers.iter().any(|provider| provider.is_empty()) {
+            return Err(Error::new(Code::InvalidArgument, "an adapter needs at least one non-empty provider name"));
+        }
+        let table = &self.ctx.root().models;
+        {
+            let mut routes = table.routes.borrow_mut();
+            if let Some(taken) = providers.iter().find(|provider| routes.contains_key(**provider)) {
+                let message = format!("provider {taken:?} has an adapter already; dispose that registration first");
+                return Err(Error::new(Code::DuplicateAdapter, message).with("provider", *taken));
+            }
+            for provider in providers {
+                routes.insert((*provider).to_owned(), adapter.clone());
+            }
+        }
+        let (root, providers) = (Rc::downgrade(self.ctx.root()), providers.iter().map(|p| (*p).to_owned()).collect());
+        let providers: Vec<String> = providers;
+        Ok(self.ctx.fiber().own(Cleanup::Sync(Box::new(move || {
+            let Some(root) = root.upgrade() else { return };
+            for provider in &providers {
+                let removed = {
+                    let mut routes = root.models.routes.borrow_mut();
+                    let own = routes.get(provider).is_some_and(|live| Rc::ptr_eq(live, &adapter));
+                    if own { routes.remove(provider) } else { None }
+                };
+                drop(removed);
+            }
+        }))))
+    }
+
+    /// The registered routes, sorted.
+    pub fn providers(&self) -> Vec<String> {
+        let mut providers: Vec<_> = self.ctx.root().models.routes.borrow().keys().cloned().collect();
+        providers.sort_unstable();
+        providers
+    }
+}

@@ -1,0 +1,36 @@
+//! Every fixed text that a model can see, in one place.
+
+/// Answers a call that no `tool/call` recorded as started when the process ended (REP-07).
+pub const TOOL_NOT_STARTED: &str = "This tool call never ran: the process ended before the call was recorded as \
+    started. It had no effect. Make the call again if you still need its result.";
+
+/// Answers a call that had started when the process ended (REP-07).
+pub const TOOL_OUTCOME_UNKNOWN: &str = "The process ended while this tool call was running, so it is not known whether \
+    it took effect. Repeat it only if it merely reads or is safe to run twice. Otherwise find out first what it did, or \
+    ask the user.";
+
+/// Answers a call that was cancelled before its body ran (EXE-04, TOOL-16).
+pub const TOOL_ABORTED_BEFORE_DISPATCH: &str = "Error: the turn was cancelled before this tool call started; it had \
+    no effect.";
+
+/// Answers a call whose body was overtaken by a cancellation (EXE-15).
+pub const TOOL_ABORTED: &str = "Error: the turn was cancelled while this tool call ran; it may have taken effect.";
+
+/// Answers a call that a failure of the scheduler left without a result (D-11).
+pub const TOOL_SCHEDULER_FAILED: &str = "Error: this tool call could not be carried out because of an internal \
+    failure; it may have taken effect.";
+
+/// Starts the answer to a call of a tool that does not exist; the quoted name follows (EXE-08).
+pub const UNKNOWN_TOOL: &str = "Error: there is no tool named";
+
+/// Starts the answer to a call with bad arguments; the violations follow (EXE-09).
+pub const INVALID_ARGS: &str = "Error: invalid arguments:";
+
+/// Opens a context snapshot; the contexts follow (SNAP-01).
+pub const CONTEXT_SNAPSHOT: &str = "Current context. It replaces every earlier context message.";
+
+/// Says that no context is in force any more (SNAP-04).
+pub const CONTEXT_CLEARED: &str = "There is no current context any more; disregard earlier context messages.";
+
+/// The identity sentence, when it is switched on (D-24).
+pub const HARNESS_IDENTITY: &str = "You are an assistant that acts through the turnwheel agent runtime.";
