@@ -55,7 +55,8 @@ impl Fold {
     fn end(&mut self, seq: u64, reason: &TurnEndReason) {
         self.in_turn = false;
         let took = !self.claimed.is_empty();
-        if !self.entered && !(took && *reason != TurnEndReason::Completed) {
+        let accounts = self.entered || (took && *reason != TurnEndReason::Completed);
+        if !accounts {
             return;
         }
         if !self.entered && *reason == TurnEndReason::Interrupted {

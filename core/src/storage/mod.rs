@@ -30,6 +30,9 @@ pub struct StoredLog {
     pub torn_bytes: u64,
 }
 
+/// A stored session and the right to write it.
+pub type Opened = (StoredLog, Rc<dyn SessionWriter>);
+
 /// A store of sessions.
 pub trait Store {
     /// The headers of all stored sessions, in no order. Reads headers only.
@@ -46,7 +49,7 @@ pub trait Store {
 
     /// Reads a session and becomes its one writer. `None` if there is none. Fails with `SESSION_LOCKED` when another
     /// process writes it.
-    fn open(&self, id: &SessionId) -> LocalBoxFuture<Result<Option<(StoredLog, Rc<dyn SessionWriter>)>>>;
+    fn open(&self, id: &SessionId) -> LocalBoxFuture<Result<Option<Opened>>>;
 
     /// Becomes the writer of a new session. Nothing is stored before the first append (PCO-01). Fails with
     /// `SESSION_ALREADY_EXISTS` when one of this id is stored.

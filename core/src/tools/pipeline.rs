@@ -14,7 +14,7 @@ use crate::context::Root;
 use crate::error::{Code, Error, Result};
 use crate::events::guarded_future;
 use crate::message::Block;
-use crate::runtime::Signal;
+use crate::runtime::{LocalBoxFuture, Signal};
 use crate::scope::ScopeKey;
 use crate::session::{CancelCause, ErrorInfo};
 use crate::texts;
@@ -284,7 +284,7 @@ fn checked(tool: &Tool, output: ToolOutput) -> Result<ToolOutcome> {
 
 /// Lets a test or scheduler poll several bodies; the earliest started that is ready wins (TOOL-26).
 pub(crate) struct Pool<T> {
-    running: Vec<(usize, std::pin::Pin<Box<dyn Future<Output = T>>>)>,
+    running: Vec<(usize, LocalBoxFuture<T>)>,
 }
 
 impl<T> Pool<T> {
