@@ -2,6 +2,7 @@
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use std::hint::black_box;
+use std::time::{Duration, Instant};
 use turnwheel::llm::adapters::{Scripted, ScriptedReply};
 use turnwheel::llm::{Chunk, FinishReason};
 use turnwheel::message::Usage;
@@ -80,18 +81,38 @@ fn tool_turn(c: &mut Criterion) {
     sessions_of_fifty(c, "tool turn, 16 deltas", ctx);
 }
 
-fn growth(c: &mut Criterion) {
-    for turns in [100, 2_000] {
-        let ctx = context(8);
-        let agent = open(&ctx, "long");
-        (0..turns).for_each(|_| turn(&ctx, &agent));
-        c.bench_function(&format!("text turn, 8 deltas, behind {turns} turns"), |b| b.iter(|| turn(&ctx, &agent)));
-    }
+fn crowd(c: &mut Criterion) {
     let ctx = context(8);
     let crowd: Vec<Agent> = (0..10_000).map(|i| open(&ctx, &format!("idle-{i}"))).collect();
-    let agent = open(&ctx, "one more");
-    c.bench_function("text turn, 8 deltas, beside 10,000 idle agents", |b| b.iter(|| turn(&ctx, &agent)));
+    sessions_of_fifty(c, "text turn, 8 deltas, beside 10,000 idle agents", ctx);
     drop(crowd);
+    sessions_of_fifty(c, "text turn, 8 deltas, alone", context(8));
+}
+
+/// How a turn's cost grows with the session's length, as in the peers' workload W1h: the median of the 50 turns before
+/// turn 100 and before turn 2,000, over fresh sessions.
+fn growth(_: &mut Criterion) {
+    let median = |mut times: Vec<Duration>| {
+        times.sort_unstable();
+        times[times.len() / 2]
+    };
+    let (mut early, mut late) = (Vec::new(), Vec::new());
+    for round in 0..20 {
+        let ctx = context(8);
+        let agent = open(&ctx, &format!("long-{round}"));
+        let times: Vec<_> = (0..2_000)
+            .map(|_| {
+                let start = Instant::now();
+                turn(&ctx, &agent);
+                start.elapsed()
+            })
+            .collect();
+        early.push(median(times[50..100].to_vec()));
+        late.push(median(times[1_950..].to_vec()));
+    }
+    let (early, late) = (median(early), median(late));
+    let ratio = late.as_secs_f64() / early.as_secs_f64();
+    println!("growth: {early:?} a turn at turn 100, {late:?} at turn 2,000, ratio {ratio:.2}");
 }
 
 fn lifecycle(c: &mut Criterion) {
@@ -109,5 +130,5 @@ fn lifecycle(c: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, text_turns, tool_turn, growth, lifecycle);
+criterion_group!(benches, text_turns, tool_turn, crowd, growth, lifecycle);
 criterion_main!(benches);

@@ -10,7 +10,7 @@ use crate::scope::{ScopeKey, Scopes};
 use crate::session::{Event, Session};
 use crate::system_prompt::{Assembly, AssemblyRequest};
 use crate::tools::{ExecuteRequest, PostDecision, PostExecute, PreDecision, PreExecute, ToolOutcome, ToolResultNotice};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -241,6 +241,7 @@ macro_rules! waterfalls {
         /// The listener tables of one root context.
         #[derive(Default)]
         pub struct Hub {
+            notifying: Rc<Cell<u32>>,
             notices: [Channel<NoticeListener>; NoticeKind::ALL.len()],
             stopping: Channel<StoppingListener>,
             $($field: Rc<Channel<WaterfallListener<$payload, $output>>>,)*
@@ -266,7 +267,28 @@ waterfalls! {
     post_execute: PostExecute => PostDecision, "tools/post-execute";
 }
 
+/// Counts a notification under way.
+struct Notifying<'a>(&'a Cell<u32>);
+
+impl<'a> Notifying<'a> {
+    fn new(count: &'a Cell<u32>) -> Self {
+        count.set(count.get() + 1);
+        Self(count)
+    }
+}
+
+impl Drop for Notifying<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
 impl Hub {
+    /// Tables whose dispatches are counted in `notifying`.
+    pub(crate) fn new(notifying: Rc<Cell<u32>>) -> Self {
+        Self { notifying, ..Self::default() }
+    }
+
     /// The listener table of a notification.
     pub fn notices(&self, kind: NoticeKind) -> &Channel<NoticeListener> {
         &self.notices[kind as usize]
@@ -285,6 +307,7 @@ impl Hub {
             return;
         }
         let notice = make();
+        let _notifying = Notifying::new(&self.notifying);
         let mut at = 0;
         while let Some((listener, after)) = listeners.next(at, channel, scope) {
             at = after;
@@ -298,6 +321,7 @@ impl Hub {
     pub fn emit_or_veto(&self, scopes: &Scopes, scope: Option<ScopeKey>, notice: &Notice) -> Result<()> {
         let channel = self.notices(notice.kind());
         let listeners = channel.snapshot(scopes, scope);
+        let _notifying = Notifying::new(&self.notifying);
         let mut at = 0;
         while let Some((listener, after)) = listeners.next(at, channel, scope) {
             at = after;

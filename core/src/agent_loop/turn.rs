@@ -212,7 +212,7 @@ impl LoopDriver {
         data.insert("budget", "steps");
         data.insert("limit", limit);
         data.insert("used", used);
-        self.session()?.append_ignorable("turn/budget", data.into())?;
+        self.session()?.append("turn/budget", data.into())?;
         let cause = CancelCause::Hook(format!("budget: steps {used}/{limit}"));
         Ok(Some(Outcome { reason: TurnEndReason::Aborted(cause), goes_on: false }))
     }

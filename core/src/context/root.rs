@@ -52,9 +52,9 @@ pub struct Root {
 impl Root {
     pub(crate) fn new(runtime: Runtime, storage: Option<Rc<Coordinator>>, loop_options: LoopOptions) -> Rc<Self> {
         Rc::new(Self {
+            hub: Hub::new(runtime.notifying()),
             runtime,
             scopes: Scopes::default(),
-            hub: Hub::default(),
             agents: Registry::default(),
             tools: ToolTable::default(),
             prompt: PromptTable::default(),

@@ -42,7 +42,7 @@ pub enum PumpState {
     Idle,
     /// The budget is spent and there is more to do: pump again soon.
     More,
-    /// An outer pump is running and will do the work.
+    /// An outer pump is running and will do the work, or a notification is being delivered: pump when it has returned.
     Reentrant,
 }
 
@@ -69,6 +69,8 @@ struct Inner {
     tasks: RefCell<HashMap<u64, Rc<Task>>>,
     next_task: Cell<u64>,
     pumping: Cell<bool>,
+    /// Notifications under way: nothing else may proceed in the middle of an operation that notifies.
+    notifying: Rc<Cell<u32>>,
     closed: Cell<bool>,
     ambient: RefCell<Option<Rc<dyn Any>>>,
     ports: Ports,
@@ -149,6 +151,7 @@ impl Runtime {
             tasks: RefCell::default(),
             next_task: Cell::new(0),
             pumping: Cell::new(false),
+            notifying: Rc::default(),
             closed: Cell::new(false),
             ambient: RefCell::new(None),
             ports,
@@ -183,6 +186,11 @@ impl Runtime {
     /// A new id text from the id port.
     pub fn next_id(&self) -> String {
         self.0.ports.ids.next_id()
+    }
+
+    /// The count of notifications under way; while it is not zero, pumping waits.
+    pub(crate) fn notifying(&self) -> Rc<Cell<u32>> {
+        self.0.notifying.clone()
     }
 
     /// How many tasks are alive.
@@ -250,7 +258,7 @@ impl Runtime {
 
     /// Polls what was woken, until nothing is or the budget is spent.
     pub fn pump(&self) -> PumpState {
-        if self.0.pumping.replace(true) {
+        if self.0.notifying.get() > 0 || self.0.pumping.replace(true) {
             return PumpState::Reentrant;
         }
         // While pumping, wakes only queue.
@@ -315,7 +323,13 @@ impl Runtime {
     }
 
     /// Blocks this thread until `future` is done, pumping meanwhile.
+    ///
+    /// # Panics
+    ///
+    /// Inside a listener, tool or other task of this runtime: there it would wait for itself. Await instead.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        let inside = self.0.pumping.get() || self.0.notifying.get() > 0;
+        assert!(!inside, "block_on() inside a task or listener of the same runtime would never end; await instead");
         struct Thread(std::thread::Thread);
         impl Wake for Thread {
             fn wake(self: Arc<Self>) {

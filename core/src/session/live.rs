@@ -4,7 +4,7 @@
 //! observer of the same session is refused, but observers may still deliver and cancel: what those must log is applied
 //! in order as soon as the publication unwinds (D-02).
 
-use super::event::{CORE_TYPES, Event, EventData, RequestContext, SurfaceOp};
+use super::event::{CORE_TYPES, Event, EventData, KNOWN_TYPES, RequestContext, SurfaceOp};
 use super::header::SessionHeader;
 use super::history::History;
 use super::inbox_fold::{Delivery, InboxFold, TurnSpan};
@@ -191,21 +191,14 @@ impl Session {
         self.0.inbox.borrow()
     }
 
-    /// Appends an event of a plug-in. Core types are reserved (D-09).
+    /// Appends an event of a plug-in. Core types are reserved (D-09). A type that not every reader knows is marked
+    /// ignorable, so that the log opens without the plug-in too (VER-04).
     pub fn append(&self, kind: &str, data: Value) -> Result<Arc<Event>> {
         if CORE_TYPES.contains(&kind) {
             let message = format!("{kind} is written by the runtime only; use the agent's methods");
             return Err(Error::new(Code::ReservedEvent, message).with("type", kind));
         }
-        self.append_raw(kind, data, None, None, false)
-    }
-
-    /// Appends an event that readers without its plug-in skip (VER-04).
-    pub fn append_ignorable(&self, kind: &str, data: Value) -> Result<Arc<Event>> {
-        if CORE_TYPES.contains(&kind) {
-            return Err(Error::new(Code::ReservedEvent, format!("{kind} is written by the runtime only")));
-        }
-        self.append_raw(kind, data, None, None, true)
+        self.append_raw(kind, data, None, None, !KNOWN_TYPES.contains(&kind))
     }
 
     /// Puts a message on the surface in place of a span of it, as a compaction does (SURF-02 to SURF-09).

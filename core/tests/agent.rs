@@ -1,0 +1,462 @@
+//! The handle: receipts, owned runs, budgets, refusals. Named after the decisions of DECISIONS.md where one applies.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use turnwheel::agent::{PreStep, PreStepDecision, ReceiptState};
+use turnwheel::context::LoopOptions;
+use turnwheel::llm::adapters::{Scripted, ScriptedReply};
+use turnwheel::llm::{Chunk, FinishReason};
+use turnwheel::runtime::{ManualClock, Ports};
+use turnwheel::session::{InboxTarget, TurnEndReason};
+use turnwheel::{Agent, AgentStatus, CancelCause, Code, Context, EventData, Message, NoticeKind, Tool, ToolOutput, json};
+
+fn context(script: Scripted) -> Context {
+    let ctx = Context::new();
+    ctx.llm().register("fake", script).expect("a new route");
+    ctx
+}
+
+fn hello() -> Scripted {
+    Scripted::repeat(vec![
+        Chunk::TextDelta { index: 0, text: "hi".into() },
+        Chunk::Finish { reason: FinishReason::Stop, replay_state: None },
+    ])
+}
+
+fn open(ctx: &Context, id: &str) -> Agent {
+    ctx.runtime().block_on(ctx.agent(id).provider("fake").model("m").open()).expect("the agent opens")
+}
+
+fn settle(ctx: &Context) {
+    while ctx.runtime().pump() != turnwheel::runtime::PumpState::Idle {}
+}
+
+fn kinds(agent: &Agent) -> Vec<String> {
+    agent.session().events_from(0).iter().map(|event| event.kind().to_owned()).collect()
+}
+
+fn turn_ends(agent: &Agent) -> Vec<TurnEndReason> {
+    let events = agent.session().events_from(0);
+    let reason = |event: &Arc<turnwheel::session::Event>| match &event.data {
+        EventData::TurnEnd { reason, .. } => Some(reason.clone()),
+        _ => None,
+    };
+    events.iter().filter_map(reason).collect()
+}
+
+/// A tool whose calls wait until the gate is opened.
+fn gated(name: &str) -> (Tool, Rc<Cell<bool>>, turnwheel::runtime::Signal) {
+    let gate = turnwheel::runtime::Signal::new();
+    let (opened, ran) = (gate.clone(), Rc::new(Cell::new(false)));
+    let flag = ran.clone();
+    let tool = Tool::new(name, move |_| {
+        let (gate, flag) = (opened.clone(), flag.clone());
+        async move {
+            flag.set(true);
+            gate.cancelled().await;
+            Ok(ToolOutput::value("done"))
+        }
+    });
+    (tool, ran, gate)
+}
+
+#[test]
+fn a_waking_send_on_an_idle_agent_has_opened_the_turn_when_it_returns() {
+    let ctx = context(hello());
+    let agent = open(&ctx, "a");
+    agent.followup(Message::user_text("q1", "hello")).expect("accepted");
+    assert_eq!(agent.status(), AgentStatus::Running);
+    assert_eq!(kinds(&agent), ["agent/inbox/spliced", "turn/start", "agent/inbox/spliced"]);
+    settle(&ctx);
+    assert_eq!(agent.status(), AgentStatus::Idle);
+    assert_eq!(turn_ends(&agent), [TurnEndReason::Completed]);
+}
+
+#[test]
+fn a_01_a_receipt_tells_what_became_of_a_message() {
+    let ctx = context(Scripted::new().calls([("c1", "wait", "{}")]).text("after"));
+    let agent = open(&ctx, "a");
+    let (tool, _, gate) = gated("wait");
+    ctx.tools().register(tool).expect("registered");
+    let first = agent.followup(Message::user_text("q1", "one")).expect("accepted");
+    let second = agent.followup(Message::user_text("q2", "two")).expect("accepted");
+    settle(&ctx);
+    assert_eq!(first.state(), Some(ReceiptState::Claimed { turn: 1 }));
+    assert_eq!(second.state(), Some(ReceiptState::Pending { target: InboxTarget::NextTurn, parked: false }));
+    agent.cancel_keep_inbox(CancelCause::User);
+    assert_eq!(second.state(), Some(ReceiptState::Pending { target: InboxTarget::NextTurn, parked: true }));
+    gate.cancel(CancelCause::User);
+    settle(&ctx);
+    let ended = ctx.runtime().block_on(first.settled()).expect("settled");
+    assert_eq!(ended, ReceiptState::Ended { turn: 1, reason: TurnEndReason::Aborted(CancelCause::User) });
+    agent.cancel(CancelCause::User);
+    assert_eq!(ctx.runtime().block_on(second.settled()).expect("settled"), ReceiptState::Discarded);
+    assert_eq!(agent.receipt("never sent").state(), None);
+}
+
+#[test]
+fn a_03_a_run_returns_text_messages_usage_and_reason_of_its_turn() {
+    let usage = turnwheel::message::Usage { input_tokens: 3, output_tokens: 4, ..Default::default() };
+    let reply = |text: &str| ScriptedReply { usage: Some(usage), ..ScriptedReply::text(text) };
+    let call = ScriptedReply { usage: Some(usage), ..ScriptedReply::calls([("c1", "noop", "{}")]) };
+    let ctx = context(Scripted::new().reply(call).reply(reply("five")));
+    ctx.tools().register(Tool::new("noop", |_| async { Ok(ToolOutput::value("ok")) })).expect("registered");
+    let agent = open(&ctx, "a");
+    let result = ctx.runtime().block_on(agent.run("2 + 3?").expect("accepted")).expect("ran");
+    assert_eq!((result.turn, result.text.as_str()), (1, "five"));
+    assert_eq!(result.reason, TurnEndReason::Completed);
+    assert_eq!((result.usage.input_tokens, result.usage.output_tokens), (6, 8));
+    assert_eq!(result.messages.len(), 4, "prompt, call, result, answer");
+}
+
+#[test]
+fn a_03_dropping_a_run_cancels_its_turn_with_cause_user_or_withdraws_the_prompt() {
+    let ctx = context(Scripted::new().calls([("c1", "wait", "{}")]));
+    let agent = open(&ctx, "a");
+    let (tool, ran, gate) = gated("wait");
+    ctx.tools().register(tool).expect("registered");
+    let run = agent.run("go").expect("accepted");
+    let queued = agent.run(Message::user_text("q2", "never")).expect("accepted");
+    settle(&ctx);
+    assert!(ran.get());
+    drop(queued);
+    assert_eq!(agent.receipt("q2").state(), Some(ReceiptState::Discarded));
+    drop(run);
+    gate.cancel(CancelCause::User);
+    settle(&ctx);
+    assert_eq!(turn_ends(&agent), [TurnEndReason::Aborted(CancelCause::User)]);
+}
+
+#[test]
+fn a_03_a_stream_yields_the_events_of_the_turn_that_takes_the_prompt() {
+    let ctx = context(hello());
+    let agent = open(&ctx, "a");
+    agent.followup("first").expect("accepted");
+    let mut stream = agent.stream("second").expect("accepted");
+    let seen = ctx.runtime().block_on(async {
+        let mut seen = Vec::new();
+        while let Some(event) = stream.next().await {
+            seen.push(event.expect("an event").kind().to_owned());
+        }
+        seen
+    });
+    assert_eq!(seen.first().map(String::as_str), Some("turn/start"));
+    assert_eq!(seen.last().map(String::as_str), Some("turn/end"));
+    assert_eq!(seen.iter().filter(|kind| *kind == "turn/start").count(), 1);
+    assert_eq!(turn_ends(&agent).len(), 2);
+}
+
+#[test]
+fn a_05_a_turn_ends_when_its_budget_of_steps_is_used_up_and_the_queue_stays() {
+    let options = LoopOptions { max_steps_per_turn: Some(3), ..LoopOptions::default() };
+    let ctx = Context::builder().loop_options(options).build();
+    let script = Scripted::new().respond(|_| ScriptedReply::calls([("c1", "noop", "{}")]));
+    ctx.llm().register("fake", script).expect("a new route");
+    ctx.tools().register(Tool::new("noop", |_| async { Ok(ToolOutput::value("ok")) })).expect("registered");
+    let agent = open(&ctx, "a");
+    agent.followup("go").expect("accepted");
+    agent.followup(Message::user_text("q2", "next")).expect("accepted");
+    settle(&ctx);
+    assert_eq!(turn_ends(&agent), [TurnEndReason::Aborted(CancelCause::Hook("budget: steps 3/3".into()))]);
+    let budget = agent.session().events_from(0).into_iter().find(|event| event.kind() == "turn/budget");
+    let budget = budget.expect("the budget is logged");
+    assert!(budget.ignorable);
+    assert_eq!(budget.data_value(), json!({"turn": 1, "budget": "steps", "limit": 3, "used": 3}));
+    assert_eq!(agent.state().expect("state").parked.len(), 1);
+}
+
+#[test]
+fn d_04_a_latch_is_replayed_only_while_a_message_that_asked_to_wake_is_pending() {
+    let ctx = context(Scripted::new().calls([("c1", "wait", "{}")]).text("never"));
+    let agent = open(&ctx, "a");
+    let (tool, _, gate) = gated("wait");
+    ctx.tools().register(tool).expect("registered");
+    agent.followup("go").expect("accepted");
+    settle(&ctx);
+    agent.cancel(CancelCause::User);
+    agent.followup(Message::user_text("q2", "latched")).expect("accepted");
+    agent.inject(Message::user_text("c1", "context")).expect("accepted");
+    assert!(agent.inbox().remove("q2").expect("removable"));
+    gate.cancel(CancelCause::User);
+    settle(&ctx);
+    assert_eq!(turn_ends(&agent).len(), 1, "the unrelated context starts no turn");
+    assert!(agent.inbox().has_pending());
+}
+
+#[test]
+fn d_05_a_disposed_agent_cannot_be_driven() {
+    let ctx = context(hello());
+    let agent = open(&ctx, "a");
+    ctx.runtime().block_on(agent.dispose());
+    let error = agent.followup("late").expect_err("refused");
+    assert_eq!(error.code(), &Code::Disposed);
+    assert!(agent.session().is_empty());
+    assert!(ctx.find_agent("a").is_none());
+    assert!(open(&ctx, "a").session().is_empty(), "the id is free again");
+}
+
+#[test]
+fn d_08_a_message_id_is_accepted_once_and_a_refusal_logs_nothing() {
+    let ctx = context(hello());
+    let agent = open(&ctx, "a");
+    agent.followup(Message::user_text("q1", "one")).expect("accepted");
+    settle(&ctx);
+    let before = agent.session().len();
+    let error = agent.followup(Message::user_text("q1", "again")).expect_err("refused");
+    assert_eq!(error.code(), &Code::DuplicateMessage);
+    assert_eq!(agent.session().len(), before);
+}
+
+#[test]
+fn d_09_core_event_types_cannot_be_appended_directly() {
+    let ctx = context(hello());
+    let agent = open(&ctx, "a");
+    let error = agent.session().append("agent/inbox/spliced", json!({})).expect_err("refused");
+    assert_eq!(error.code(), &Code::ReservedEvent);
+    assert!(agent.session().append("my-plugin/note", json!({"text": "free"})).is_ok());
+}
+
+#[test]
+fn d_12_every_turn_stopping_listener_runs() {
+    let ctx = context(hello());
+    let ran = Rc::new(Cell::new(0));
+    for _ in 0..3 {
+        let ran = ran.clone();
+        ctx.on_turn_stopping(move |_| {
+            ran.set(ran.get() + 1);
+            async { Ok(()) }
+        })
+        .expect("registered");
+    }
+    open(&ctx, "a").followup("go").expect("accepted");
+    settle(&ctx);
+    assert_eq!(ran.get(), 3);
+}
+
+#[test]
+fn d_13_a_second_call_of_next_fails() {
+    let ctx = context(hello());
+    let code = Rc::new(RefCell::new(None));
+    let seen = code.clone();
+    ctx.waterfall::<PreStep, _>(move |_, next| {
+        let seen = seen.clone();
+        async move {
+            let decision = next.call().await?;
+            *seen.borrow_mut() = next.call().await.err().map(|error| error.code().clone());
+            Ok(decision)
+        }
+    })
+    .expect("registered");
+    let agent = open(&ctx, "a");
+    agent.followup("go").expect("accepted");
+    settle(&ctx);
+    assert_eq!(*code.borrow(), Some(Code::NextCalledTwice));
+    assert_eq!(turn_ends(&agent), [TurnEndReason::Completed]);
+}
+
+#[test]
+fn d_15_setup_cannot_drive_and_a_wake_from_created_starts_after_session_start() {
+    let ctx = context(hello());
+    let order = Rc::new(RefCell::new(Vec::new()));
+    for kind in [NoticeKind::Created, NoticeKind::SessionStart, NoticeKind::Status] {
+        let order = order.clone();
+        ctx.on(kind, move |notice| {
+            order.borrow_mut().push(notice.kind().as_str());
+            if notice.kind() == NoticeKind::Created {
+                notice.agent().expect("an agent").followup("early")?;
+            }
+            Ok(())
+        })
+        .expect("registered");
+    }
+    let agent = ctx.agent("a").provider("fake").model("m").setup(|own| async move {
+        let agent = own.own_agent().expect("the agent's own context");
+        let error = agent.followup("too early").expect_err("refused");
+        assert_eq!(error.code(), &Code::NotPublished);
+        Ok(())
+    });
+    let agent = ctx.runtime().block_on(agent.open()).expect("opened");
+    settle(&ctx);
+    assert_eq!(*order.borrow(), ["agent/created", "agent/session-start", "agent/status", "agent/status"]);
+    assert_eq!(turn_ends(&agent), [TurnEndReason::Completed]);
+}
+
+#[test]
+fn d_18_waiting_for_oneself_fails_and_disposing_oneself_is_a_request() {
+    let ctx = context(Scripted::new().calls([("c1", "suicide", "{}")]));
+    let waited = Rc::new(RefCell::new(None));
+    let seen = waited.clone();
+    ctx.tools()
+        .register(Tool::new("suicide", move |call| {
+            let seen = seen.clone();
+            async move {
+                let agent = call.agent().expect("an agent's call").clone();
+                *seen.borrow_mut() = agent.when_idle().await.err().map(|error| error.code().clone());
+                agent.dispose().await;
+                Ok(ToolOutput::value("requested"))
+            }
+        }))
+        .expect("registered");
+    let agent = open(&ctx, "a");
+    agent.followup("go").expect("accepted");
+    settle(&ctx);
+    assert_eq!(*waited.borrow(), Some(Code::SelfWait));
+    assert_eq!(turn_ends(&agent), [TurnEndReason::Aborted(CancelCause::Disposed)]);
+    assert!(ctx.find_agent("a").is_none());
+    assert_eq!(ctx.runtime().task_count(), 0);
+}
+
+#[test]
+fn case_044_and_046_what_follows_depends_on_calls_and_not_on_the_finish_label() {
+    let odd = |finish: FinishReason, reply: ScriptedReply| ScriptedReply { finish: Some(finish), ..reply };
+    let script = Scripted::new()
+        .reply(odd(FinishReason::Stop, ScriptedReply::calls([("c1", "noop", "{}")])))
+        .reply(odd(FinishReason::ToolCalls, ScriptedReply::text("no calls at all")));
+    let ctx = context(script.clone());
+    ctx.tools().register(Tool::new("noop", |_| async { Ok(ToolOutput::value("ok")) })).expect("registered");
+    let agent = open(&ctx, "a");
+    agent.followup("go").expect("accepted");
+    settle(&ctx);
+    assert_eq!(script.request_count(), 2);
+    assert_eq!(turn_ends(&agent), [TurnEndReason::Completed]);
+}
+
+#[test]
+fn case_085_a_listener_may_await_another_agents_turn() {
+    let ctx = context(hello());
+    let other = open(&ctx, "other");
+    let inner = other.clone();
+    ctx.waterfall::<PreStep, _>(move |step, next| {
+        let inner = inner.clone();
+        async move {
+            if step.agent.id().as_str() == "asking" {
+                let answer = inner.run("help")?.await?;
+                assert_eq!(answer.text, "hi");
+            }
+            next.call().await
+        }
+    })
+    .expect("registered");
+    let agent = open(&ctx, "asking");
+    agent.followup("go").expect("accepted");
+    settle(&ctx);
+    assert_eq!(turn_ends(&agent), [TurnEndReason::Completed]);
+    assert_eq!(turn_ends(&other), [TurnEndReason::Completed]);
+}
+
+#[test]
+fn a_listener_that_panics_fails_its_turn_and_the_agent_goes_on() {
+    let ctx = context(hello());
+    let once = Cell::new(false);
+    ctx.waterfall::<PreStep, _>(move |_, next| {
+        assert!(once.replace(true), "planned panic");
+        async move { next.call().await }
+    })
+    .expect("registered");
+    let agent = open(&ctx, "a");
+    agent.followup("one").expect("accepted");
+    settle(&ctx);
+    agent.followup("two").expect("accepted");
+    settle(&ctx);
+    let ends = turn_ends(&agent);
+    assert_eq!(ends[0].kind(), "error");
+    assert_eq!(ends[1], TurnEndReason::Completed);
+}
+
+#[test]
+fn listeners_that_call_back_into_every_public_method_find_no_borrow_held() {
+    let ctx = context(Scripted::new().calls([("c1", "noop", "{}")]).text("done"));
+    ctx.tools().register(Tool::new("noop", |_| async { Ok(ToolOutput::value("ok")) })).expect("registered");
+    let touched = Rc::new(Cell::new(0));
+    for kind in NoticeKind::ALL {
+        let (inner, touched) = (ctx.clone(), touched.clone());
+        ctx.on(kind, move |notice| {
+            touched.set(touched.get() + 1);
+            let _ = (inner.agents(), inner.llm().providers(), inner.tools().schemas());
+            inner.on(NoticeKind::Status, |_| Ok(()))?.dispose();
+            inner.prompt().variable("late", "x")?.dispose();
+            let _ = inner.runtime().pump();
+            if let Some(agent) = notice.agent() {
+                let _ = (agent.state(), agent.status(), agent.inbox().has_pending(), agent.session().history().len());
+                let _ = (agent.receipt("q1").state(), agent.session().surface_nodes(), agent.wake());
+                let _ = agent.inbox().replace("nobody", Arc::new(Message::user_text("n", "")));
+                let _ = agent.run_maintenance(|_| async { Ok(()) });
+                let _ = agent.session().append("note", json!({}));
+            }
+            Ok(())
+        })
+        .expect("registered");
+    }
+    let agent = open(&ctx, "a");
+    agent.followup(Message::user_text("q1", "go")).expect("accepted");
+    settle(&ctx);
+    ctx.runtime().block_on(agent.dispose());
+    assert!(touched.get() > 30);
+    let ends = turn_ends(&agent);
+    assert_eq!(ends, [TurnEndReason::Completed], "{:?}", kinds(&agent));
+}
+
+#[test]
+fn a_rejected_proposal_blocks_the_turn_and_wake_drains_what_it_parked() {
+    let ctx = context(hello());
+    let reject = Rc::new(Cell::new(true));
+    let deciding = reject.clone();
+    ctx.waterfall::<PreStep, _>(move |_, next| {
+        let reject = deciding.get();
+        async move { if reject { Ok(PreStepDecision::Reject) } else { next.call().await } }
+    })
+    .expect("registered");
+    let agent = open(&ctx, "a");
+    agent.followup("one").expect("accepted");
+    agent.followup("two").expect("accepted");
+    settle(&ctx);
+    assert_eq!(turn_ends(&agent), [TurnEndReason::Blocked]);
+    assert_eq!(agent.state().expect("state").parked.len(), 1);
+    reject.set(false);
+    agent.wake().expect("awake");
+    settle(&ctx);
+    assert_eq!(turn_ends(&agent), [TurnEndReason::Blocked, TurnEndReason::Completed]);
+}
+
+#[test]
+fn two_runs_with_the_same_inputs_write_the_same_bytes() {
+    let run = || {
+        let clock = ManualClock::new(1_000);
+        let ids = Rc::new(turnwheel::id::CountingIds::new("id"));
+        let ctx = Context::builder().ports(Ports { clock: Rc::new(clock), ids }).build();
+        ctx.llm().register("fake", Scripted::new().calls([("c1", "noop", "{}")]).text("done")).expect("a new route");
+        ctx.tools().register(Tool::new("noop", |_| async { Ok(ToolOutput::value("ok")) })).expect("registered");
+        let agent = open(&ctx, "a");
+        agent.followup("go").expect("accepted");
+        settle(&ctx);
+        agent.session().events_from(0).iter().map(|event| event.json().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(run(), run());
+}
+
+#[test]
+fn a_timer_cuts_a_tool_that_is_too_slow_and_its_signal_says_so() {
+    let clock = ManualClock::new(0);
+    let ids = Rc::new(turnwheel::id::RandomIds);
+    let ctx = Context::builder().ports(Ports { clock: Rc::new(clock.clone()), ids }).build();
+    ctx.llm().register("fake", Scripted::new().calls([("c1", "slow", "{}")]).text("ok")).expect("a new route");
+    let slow = Tool::new("slow", |call| async move {
+        call.signal().cancelled().await;
+        Ok(ToolOutput::value("gave up"))
+    });
+    ctx.tools().register(slow.timeout(std::time::Duration::from_millis(50))).expect("registered");
+    let agent = open(&ctx, "a");
+    agent.followup("go").expect("accepted");
+    settle(&ctx);
+    assert_eq!(agent.state().expect("state").running_tools, ["c1"]);
+    clock.advance(std::time::Duration::from_millis(50));
+    settle(&ctx);
+    let results = agent.session().events_from(0);
+    let error = results.iter().find_map(|event| match &event.data {
+        EventData::ToolResult { error, .. } => error.clone(),
+        _ => None,
+    });
+    assert_eq!(error.map(|error| error.code).as_deref(), Some("TOOL_TIMEOUT"));
+    assert_eq!(turn_ends(&agent), [TurnEndReason::Completed]);
+}
