@@ -54,3 +54,12 @@ pub use message::{Block, Message};
 pub use session::{CancelCause, EventData, Session};
 pub use storage::Durability;
 pub use tools::{Tool, ToolCall, ToolOutput};
+
+/// The programs of README and docs, run as documentation tests.
+#[cfg(all(doctest, feature = "http", feature = "jsonl"))]
+mod documented {
+    #[doc = include_str!("../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../docs/rust.md")]
+    struct Rust;
+}

