@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use turnwheel::agent::{PreStep, PreStepDecision, ReceiptState};
-use turnwheel::context::LoopOptions;
+use turnwheel::context::{Budget, LoopOptions};
 use turnwheel::llm::adapters::{Scripted, ScriptedReply};
 use turnwheel::llm::{Chunk, FinishReason};
 use turnwheel::runtime::{ManualClock, Ports};
@@ -149,7 +149,8 @@ fn a_03_a_stream_yields_the_events_of_the_turn_that_takes_the_prompt() {
 
 #[test]
 fn a_05_a_turn_ends_when_its_budget_of_steps_is_used_up_and_the_queue_stays() {
-    let options = LoopOptions { max_steps_per_turn: Some(3), ..LoopOptions::default() };
+    let turn_budget = Budget { steps: Some(3), ..Budget::default() };
+    let options = LoopOptions { turn_budget, ..LoopOptions::default() };
     let ctx = Context::builder().loop_options(options).build();
     let script = Scripted::new().respond(|_| ScriptedReply::calls([("c1", "noop", "{}")]));
     ctx.llm().register("fake", script).expect("a new route");
@@ -459,4 +460,57 @@ fn a_timer_cuts_a_tool_that_is_too_slow_and_its_signal_says_so() {
     });
     assert_eq!(error.map(|error| error.code).as_deref(), Some("TOOL_TIMEOUT"));
     assert_eq!(turn_ends(&agent), [TurnEndReason::Completed]);
+}
+
+#[test]
+fn a_05_a_spent_budget_of_calls_answers_the_calls_that_had_not_started() {
+    let turn_budget = Budget { tool_calls: Some(2), ..Budget::default() };
+    let ctx = Context::builder().loop_options(LoopOptions { turn_budget, ..LoopOptions::default() }).build();
+    let script = Scripted::new().calls([("c1", "noop", "{}"), ("c2", "noop", "{}"), ("c3", "noop", "{}")]);
+    ctx.llm().register("fake", script.clone()).expect("a new route");
+    ctx.tools().register(Tool::new("noop", |_| async { Ok(ToolOutput::value("ok")) }).parallel()).expect("registered");
+    let agent = open(&ctx, "a");
+    agent.followup("go").expect("accepted");
+    settle(&ctx);
+    assert_eq!(turn_ends(&agent), [TurnEndReason::Aborted(CancelCause::Hook("budget: tool-calls 3/2".into()))]);
+    let errors: Vec<_> = agent.session().history().iter().map(|m| m.json().contains("\"isError\":true")).collect();
+    assert_eq!(errors, [false, false, false, false, true], "prompt, calls, two results, one that never ran");
+    assert_eq!(script.request_count(), 1);
+}
+
+#[test]
+fn a_05_an_agents_budget_of_tokens_holds_over_its_turns() {
+    let agent_budget = Budget { tokens: Some(10), ..Budget::default() };
+    let ctx = Context::builder().loop_options(LoopOptions { agent_budget, ..LoopOptions::default() }).build();
+    let usage = turnwheel::message::Usage { input_tokens: 4, output_tokens: 2, ..Default::default() };
+    let reply = move |_: &turnwheel::llm::ModelRequest| ScriptedReply { usage: Some(usage), ..ScriptedReply::text("hi") };
+    ctx.llm().register("fake", Scripted::new().respond(reply)).expect("a new route");
+    let agent = open(&ctx, "a");
+    for _ in 0..3 {
+        agent.followup("go").expect("accepted");
+        settle(&ctx);
+    }
+    let spent = TurnEndReason::Aborted(CancelCause::Hook("budget: tokens 12/10".into()));
+    assert_eq!(turn_ends(&agent), [TurnEndReason::Completed, TurnEndReason::Completed, spent]);
+    assert_eq!(agent.state().expect("state").parked.len(), 1, "the prompt is kept");
+}
+
+#[test]
+fn bad_schemas_and_values_that_are_not_json_are_named() {
+    let ctx = context(Scripted::new().calls([("c1", "nan", "{}")]).text("sorry"));
+    let bad = Tool::new("bad", |_| async { Ok(ToolOutput::value("")) }).parameters(json!({"type": "objekt"}));
+    let error = ctx.tools().register(bad).expect_err("refused");
+    assert_eq!(error.code(), &Code::UnsupportedSchema);
+    assert!(error.message().contains("\"bad\"") && error.message().contains("type"), "{}", error.message());
+    ctx.tools().register(Tool::new("nan", |_| async { Ok(ToolOutput::value(f64::NAN)) })).expect("registered");
+    let agent = open(&ctx, "a");
+    agent.followup("go").expect("accepted");
+    settle(&ctx);
+    let events = agent.session().events_from(0);
+    let error = events.iter().find_map(|event| match &event.data {
+        EventData::ToolResult { error, .. } => error.clone(),
+        _ => None,
+    });
+    assert_eq!(error.map(|error| error.code).as_deref(), Some("INVALID_TOOL_OUTPUT"));
+    assert_eq!(turn_ends(&agent), [TurnEndReason::Completed], "the model hears of it and the turn goes on");
 }

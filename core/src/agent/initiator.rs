@@ -35,7 +35,7 @@ impl Root {
         &self,
         agent: Option<&Agent>,
         future: F,
-    ) -> impl Future<Output = F::Output> {
+    ) -> impl Future<Output = F::Output> + use<F> {
         let ambient = agent.map(Agent::ambient);
         WithAmbient { runtime: self.runtime.clone(), ambient, future: Box::pin(future) }
     }

@@ -3,6 +3,7 @@
 //! Deciding and committing never has a suspension in between: "nothing is pending" and "go idle" are one step, and so
 //! are closing a turn and opening the next (D-03).
 
+use super::budget::Ledger;
 use super::runtime_context::RuntimeContext;
 use crate::agent::{Agent, AgentInner, AgentState, AgentStatus, Driver, MaintenanceTask, Notice, NoticeKind, Stage};
 use crate::context::Root;
@@ -48,6 +49,7 @@ pub(super) struct LoopDriver {
     /// Whether this loop instance has logged a request header (HDR-05).
     pub(super) has_requested: Cell<bool>,
     pub(super) contexts: RuntimeContext,
+    pub(super) ledger: Ledger,
     pub(super) running_tools: RefCell<Vec<String>>,
 }
 
@@ -63,6 +65,7 @@ impl LoopDriver {
             idle_waiters: WakerSet::default(),
             has_requested: Cell::new(false),
             contexts: RuntimeContext::default(),
+            ledger: Ledger::default(),
             running_tools: RefCell::default(),
         })
     }

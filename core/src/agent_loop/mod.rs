@@ -4,6 +4,7 @@
 //! `step` one model request with what follows from it, `tool_calls` the scheduler of a message's calls. Nothing outside
 //! depends on this module; another [`AgentFactory`] may take its place.
 
+mod budget;
 mod driver;
 mod publish;
 mod runtime_context;

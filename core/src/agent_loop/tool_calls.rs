@@ -94,7 +94,7 @@ impl LoopDriver {
 impl Scheduler<'_> {
     async fn run(&mut self) -> Result<()> {
         let mut next = 0;
-        while next < self.calls.len() && !self.signal.is_cancelled() {
+        while next < self.calls.len() && self.may_start()? {
             next = if self.is_parallel(next)? {
                 self.run_pool(next).await?
             } else {
@@ -104,6 +104,11 @@ impl Scheduler<'_> {
             };
         }
         self.skip_from(next)
+    }
+
+    /// Whether another call may start: not after a cancellation, nor when the budget of calls is used up.
+    fn may_start(&self) -> Result<bool> {
+        Ok(!self.signal.is_cancelled() && !self.driver.tool_calls_are_spent()?)
     }
 
     fn is_parallel(&self, at: usize) -> Result<bool> {
@@ -118,7 +123,7 @@ impl Scheduler<'_> {
         let mut next = first;
         loop {
             let mut full = false;
-            while next < self.calls.len() && !self.signal.is_cancelled() {
+            while next < self.calls.len() && self.may_start()? {
                 full = self.pool.len() >= cap;
                 // The mode is read again before each start: a registry change makes the call the next barrier (TOOL-7).
                 if full || (next > first && !self.is_parallel(next)?) {
@@ -132,7 +137,7 @@ impl Scheduler<'_> {
             }
             self.settle_one().await?;
             if !full && next < self.calls.len() {
-                // The next call is a barrier, or the turn was cancelled: let the pool run empty.
+                // The next call is a barrier, or may not start: let the pool run empty.
                 self.drain().await?;
                 return Ok(next);
             }

@@ -5,11 +5,10 @@ use super::step::StepEnd;
 use super::yield_now;
 use crate::agent::{PreStep, PreStepDecision, TurnStopping};
 use crate::error::{Code, Error, Result};
-use crate::json::Object;
 use crate::llm::Failure;
 use crate::message::Message;
 use crate::runtime::Signal;
-use crate::session::{CancelCause, EventData, InboxTarget, SurfaceOp, TurnEndReason};
+use crate::session::{EventData, InboxTarget, SurfaceOp, TurnEndReason};
 use crate::system_prompt::{Assembly, assemble};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -99,8 +98,8 @@ impl LoopDriver {
         let mut may_close = false;
         loop {
             signal.check()?;
-            if let Some(outcome) = self.over_budget(turn)? {
-                return Ok(outcome);
+            if let Some(reason) = self.over_budget(turn)? {
+                return Ok(Outcome { reason, goes_on: false });
             }
             let boundary = self.boundary(target, turn, signal, may_close, hit_ceiling).await?;
             let (messages, assembly, step) = match boundary {
@@ -203,21 +202,6 @@ impl LoopDriver {
         root.hub.run_stopping(&root.scopes, Some(agent.scope()), Rc::new(payload)).await?;
         signal.check()?;
         Ok(nothing_waits())
-    }
-
-    /// Ends the turn once its budget of steps is used up, with the queue kept.
-    fn over_budget(&self, turn: u64) -> Result<Option<Outcome>> {
-        let used = self.step();
-        let limit = self.root()?.loop_options.get().max_steps_per_turn;
-        let Some(limit) = limit.filter(|limit| used >= *limit) else { return Ok(None) };
-        let mut data = Object::new();
-        data.insert("turn", turn);
-        data.insert("budget", "steps");
-        data.insert("limit", limit);
-        data.insert("used", used);
-        self.session()?.append("turn/budget", data.into())?;
-        let cause = CancelCause::Hook(format!("budget: steps {used}/{limit}"));
-        Ok(Some(Outcome { reason: TurnEndReason::Aborted(cause), goes_on: false }))
     }
 }
 

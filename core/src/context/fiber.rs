@@ -120,3 +120,9 @@ impl Registration {
         drop(effect);
     }
 }
+
+impl std::fmt::Debug for Registration {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Registration({})", self.id)
+    }
+}

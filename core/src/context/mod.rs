@@ -10,7 +10,7 @@ mod root;
 pub(crate) use builder::no_store;
 pub use builder::{AgentBuilder, ContextBuilder};
 pub use fiber::{Cleanup, Fiber, Registration};
-pub use root::{LoopOptions, Root};
+pub use root::{Budget, LoopOptions, Root};
 
 use crate::agent::{Agent, AgentInner, Notice, NoticeKind, TurnStopping, Waterfall};
 use crate::error::Result;

@@ -15,18 +15,40 @@ use std::collections::HashMap;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
+/// Limits on what may be spent; none is no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Budget {
+    /// Model requests with what follows from them.
+    pub steps: Option<u64>,
+    /// Tool calls.
+    pub tool_calls: Option<u64>,
+    /// Tokens of all requests: input, cached input and output.
+    pub tokens: Option<u64>,
+    /// Time in turns, in milliseconds.
+    pub wall_ms: Option<u64>,
+}
+
+impl Budget {
+    pub(crate) fn is_unlimited(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// Options of the default loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoopOptions {
-    /// How many tool bodies of one step may overlap (CFG-14).
+    /// How many tool bodies of one step may overlap; at least 1 (CFG-14).
     pub max_parallel_tool_calls: usize,
-    /// Steps a turn may take before the budget ends it; none is no limit.
-    pub max_steps_per_turn: Option<u64>,
+    /// What one turn may spend; 200 steps by default.
+    pub turn_budget: Budget,
+    /// What one agent may spend in its session's life.
+    pub agent_budget: Budget,
 }
 
 impl Default for LoopOptions {
     fn default() -> Self {
-        Self { max_parallel_tool_calls: 10, max_steps_per_turn: Some(200) }
+        let turn_budget = Budget { steps: Some(200), ..Budget::default() };
+        Self { max_parallel_tool_calls: 10, turn_budget, agent_budget: Budget::default() }
     }
 }
 
