@@ -18,7 +18,6 @@ use crate::error::Result;
 use crate::runtime::LocalBoxFuture;
 use crate::session::Session;
 use crate::storage::Durability;
-use std::task::Poll;
 
 /// The factory of agents that the default loop drives.
 pub struct AgentLoop;
@@ -40,17 +39,4 @@ pub(crate) async fn barrier(root: &Root, session: &Session) -> Result<()> {
         Some(storage) if before_effects(storage.durability()) => session.flush().await,
         _ => Ok(()),
     }
-}
-
-/// Gives the thread back once.
-async fn yield_now() {
-    let mut yielded = false;
-    std::future::poll_fn(|context| {
-        if std::mem::replace(&mut yielded, true) {
-            return Poll::Ready(());
-        }
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
 }

@@ -11,7 +11,7 @@ use crate::agent::{
 };
 use crate::context::{Cleanup, Context, Registration, Root};
 use crate::error::{Code, Error, Result};
-use crate::runtime::{LocalBoxFuture, Signal, WakerSet};
+use crate::runtime::{LocalBoxFuture, Signal, WakerSet, yield_now};
 use crate::session::{CancelCause, Event, EventData, EventSink, Session, SessionHeader};
 use crate::storage::{SessionSink, SessionWriter};
 use once_cell::unsync::OnceCell;
@@ -288,7 +288,7 @@ impl Lifecycle {
     async fn tear_down(self: Rc<Self>) {
         // A disposal asked for by a creation listener waits until the publishing call has unwound (FAC-26).
         while self.publishing.get() {
-            super::yield_now().await;
+            yield_now().await;
         }
         let (root, agent) = (&self.root, &self.agent);
         if let Ok(driver) = agent.driver() {

@@ -2,14 +2,14 @@
 
 use super::driver::LoopDriver;
 use super::tool_calls::Call;
-use super::{barrier, yield_now};
+use super::barrier;
 use crate::agent::{Recovery, RequestErrorEvent, RequestEvent};
 use crate::error::{Code, Error, Result};
 use crate::llm::{
     AdapterDefaults, Assembler, CallConfig, Chunk, Failure, FinishReason, ModelRequest, PreparedCall, RequestHeader,
 };
 use crate::message::{Block, Message, Role, Source};
-use crate::runtime::Signal;
+use crate::runtime::{Signal, yield_now};
 use crate::session::{EventData, HeaderReason, History, RequestContext, SurfaceOp};
 use crate::system_prompt::{Assembly, render_system};
 use std::future::poll_fn;

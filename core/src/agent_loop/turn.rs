@@ -2,12 +2,11 @@
 
 use super::driver::LoopDriver;
 use super::step::StepEnd;
-use super::yield_now;
 use crate::agent::{PreStep, PreStepDecision, TurnStopping};
 use crate::error::{Code, Error, Result};
 use crate::llm::Failure;
 use crate::message::Message;
-use crate::runtime::Signal;
+use crate::runtime::{Signal, yield_now};
 use crate::session::{EventData, InboxTarget, SurfaceOp, TurnEndReason};
 use crate::system_prompt::{Assembly, assemble};
 use std::cell::RefCell;

@@ -17,6 +17,7 @@ pub enum Cleanup {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
+    Loading,
     Active,
     Unloading,
     Disposed,
@@ -33,17 +34,38 @@ pub struct Fiber {
 impl Fiber {
     /// A fiber without effects.
     pub fn new() -> Rc<Self> {
+        Self::in_state(State::Active)
+    }
+
+    /// A fiber whose body still runs: it takes registrations, and what it provides is not seen yet.
+    pub(super) fn loading() -> Rc<Self> {
+        Self::in_state(State::Loading)
+    }
+
+    fn in_state(state: State) -> Rc<Self> {
         Rc::new(Self {
-            state: Cell::new(State::Active),
+            state: Cell::new(state),
             effects: RefCell::default(),
             next: Cell::new(0),
             done: WakerSet::default(),
         })
     }
 
+    /// Its body has run.
+    pub(super) fn activate(&self) {
+        if self.state.get() == State::Loading {
+            self.state.set(State::Active);
+        }
+    }
+
+    /// Whether what it provides is in force.
+    pub fn is_active(&self) -> bool {
+        self.state.get() == State::Active
+    }
+
     /// Fails with `INACTIVE_EFFECT` once unloading began (CTX-14).
     pub fn check(&self) -> Result<()> {
-        if self.state.get() == State::Active {
+        if matches!(self.state.get(), State::Active | State::Loading) {
             return Ok(());
         }
         Err(Error::new(Code::InactiveEffect, "this context is disposed; register through a live one"))
@@ -63,7 +85,7 @@ impl Fiber {
 
     /// Undoes every effect, newest first, and waits for all of them. All callers share one completion (SCP-5).
     pub async fn dispose(self: Rc<Self>) {
-        if self.state.get() == State::Active {
+        if matches!(self.state.get(), State::Active | State::Loading) {
             self.state.set(State::Unloading);
             let mut waiting = Vec::new();
             loop {

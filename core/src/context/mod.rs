@@ -5,11 +5,14 @@
 
 mod builder;
 mod fiber;
+mod plugin;
 mod root;
+mod service;
 
 pub(crate) use builder::no_store;
 pub use builder::{AgentBuilder, ContextBuilder};
 pub use fiber::{Cleanup, Fiber, Registration};
+pub use plugin::{Plugin, PluginState};
 pub use root::{Budget, LoopOptions, Root};
 
 use crate::agent::{Agent, AgentInner, Notice, NoticeKind, TurnStopping, Waterfall};
@@ -60,6 +63,11 @@ impl Context {
     /// The context of a new scope with a fiber of its own.
     pub(crate) fn scoped(&self, scope: ScopeKey, agent: Weak<AgentInner>) -> Self {
         Self { root: self.root.clone(), fiber: Fiber::new(), scope: Some(scope), agent }
+    }
+
+    /// The same view with another owner.
+    fn with_fiber(&self, fiber: Rc<Fiber>) -> Self {
+        Self { fiber, ..self.clone() }
     }
 
     /// The shared root.

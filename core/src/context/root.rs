@@ -1,5 +1,6 @@
 //! The root: the shared state behind all contexts of one runtime.
 
+use super::service::ServiceTable;
 use crate::agent::{Agent, AgentInner, Hub, Notice, NoticeKind, Registry};
 use crate::error::{Code, Error, Result};
 use crate::id::SessionId;
@@ -65,6 +66,7 @@ pub struct Root {
     pub(crate) tools: ToolTable,
     pub(crate) prompt: PromptTable,
     pub(crate) models: ModelTable,
+    pub(crate) services: ServiceTable,
     pub(crate) storage: Option<Rc<Coordinator>>,
     pub(crate) loop_options: Cell<LoopOptions>,
     sessions: RefCell<HashMap<SessionId, Session>>,
@@ -81,6 +83,7 @@ impl Root {
             tools: ToolTable::default(),
             prompt: PromptTable::default(),
             models: ModelTable::default(),
+            services: ServiceTable::default(),
             storage,
             loop_options: Cell::new(loop_options),
             sessions: RefCell::default(),

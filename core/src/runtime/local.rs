@@ -78,3 +78,16 @@ impl<T> Future for Oneshot<T> {
         Poll::Pending
     }
 }
+
+/// Gives the thread back once.
+pub async fn yield_now() {
+    let mut yielded = false;
+    std::future::poll_fn(|context| {
+        if std::mem::replace(&mut yielded, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}

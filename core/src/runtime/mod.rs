@@ -9,7 +9,7 @@ mod local;
 mod signal;
 
 pub use clock::{Clock, ManualClock, SystemClock};
-pub use local::{LocalBoxFuture, Oneshot, WakerSet, oneshot};
+pub use local::{LocalBoxFuture, Oneshot, WakerSet, oneshot, yield_now};
 pub use signal::{Signal, SignalGuard};
 
 use crate::error::{Code, Error, Result};
