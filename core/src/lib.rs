@@ -31,6 +31,7 @@ pub mod context;
 pub mod error;
 pub mod events;
 pub mod id;
+pub mod invariants;
 pub mod json;
 pub mod llm;
 pub mod message;

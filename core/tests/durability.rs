@@ -90,6 +90,11 @@ fn a_04_no_tool_body_starts_when_its_call_cannot_be_made_durable() {
     let results: Vec<_> = agent.session().history().iter().filter(|m| m.source().kind() == "tool").collect();
     assert_eq!(results.len(), 2, "every call of a committed message has a result (P2, D-11)");
     assert!(results[1].json().contains("\"isError\":true"));
+    let codes = agent.session().events_from(0).into_iter().filter_map(|event| match &event.data {
+        EventData::ToolResult { error, .. } => error.as_ref().map(|error| error.code.clone()),
+        _ => None,
+    });
+    assert_eq!(codes.collect::<Vec<_>>(), ["TOOL_SCHEDULER_FAILED"]);
 }
 
 /// Lets the next append fail.

@@ -3,7 +3,7 @@
 use super::{Agent, AgentStatus};
 use crate::error::{Code, Error, Result};
 use crate::events::{Channel, Snapshot, WaterfallListener, guarded, waterfall};
-use crate::llm::{CallConfig, Failure};
+use crate::llm::{CallConfig, Failure, ModelRequest};
 use crate::message::Message;
 use crate::runtime::{LocalBoxFuture, Signal};
 use crate::scope::{ScopeKey, Scopes};
@@ -152,6 +152,12 @@ pub type NoticeListener = dyn Fn(&Notice) -> Result<()>;
 /// A listener of `agent/turn-stopping`.
 pub type StoppingListener = dyn Fn(Rc<TurnStopping>) -> LocalBoxFuture<Result<()>>;
 
+/// A check that may refuse an event before it is committed (APP-10).
+pub type EventCheck = dyn Fn(&Session, &Event) -> Result<()>;
+
+/// A check that may refuse a model request of the loop before it is sent.
+pub type RequestCheck = dyn Fn(&Session, &ModelRequest) -> Result<()>;
+
 /// `agent/pre-step`: a step is proposed. The innermost continuation enters with `messages` as they are then (TURN-7).
 #[derive(Debug)]
 pub struct PreStep {
@@ -244,6 +250,8 @@ macro_rules! waterfalls {
             notifying: Rc<Cell<u32>>,
             notices: [Channel<NoticeListener>; NoticeKind::ALL.len()],
             stopping: Channel<StoppingListener>,
+            event_checks: Channel<EventCheck>,
+            request_checks: Channel<RequestCheck>,
             $($field: Rc<Channel<WaterfallListener<$payload, $output>>>,)*
         }
 
@@ -297,6 +305,45 @@ impl Hub {
     /// The listener table of `agent/turn-stopping`.
     pub fn stopping(&self) -> &Channel<StoppingListener> {
         &self.stopping
+    }
+
+    /// The checks of events.
+    pub fn event_checks(&self) -> &Channel<EventCheck> {
+        &self.event_checks
+    }
+
+    /// The checks of requests.
+    pub fn request_checks(&self) -> &Channel<RequestCheck> {
+        &self.request_checks
+    }
+
+    /// Asks every event check; the first failure refuses the event.
+    pub(crate) fn check_event(&self, scopes: &Scopes, scope: Option<ScopeKey>, session: &Session, event: &Event) -> Result<()> {
+        let checks = self.event_checks.snapshot(scopes, scope);
+        let _notifying = Notifying::new(&self.notifying);
+        let mut at = 0;
+        while let Some((check, after)) = checks.next(at, &self.event_checks, scope) {
+            at = after;
+            guarded(|| check(session, event))?;
+        }
+        Ok(())
+    }
+
+    /// Asks every request check; the first failure fails the turn.
+    pub(crate) fn check_request(
+        &self,
+        scopes: &Scopes,
+        scope: Option<ScopeKey>,
+        session: &Session,
+        request: &ModelRequest,
+    ) -> Result<()> {
+        let checks = self.request_checks.snapshot(scopes, scope);
+        let mut at = 0;
+        while let Some((check, after)) = checks.next(at, &self.request_checks, scope) {
+            at = after;
+            guarded(|| check(session, request))?;
+        }
+        Ok(())
     }
 
     /// Delivers a notification: every listener runs, and failures are reported only (EVT-9).

@@ -9,7 +9,7 @@ mod run;
 mod selection;
 
 pub use events::{
-    Hub, Notice, NoticeKind, NoticeListener, PreStep, PreStepDecision, Recovery, RequestErrorEvent, RequestEvent,
+    EventCheck, Hub, Notice, NoticeKind, NoticeListener, PreStep, PreStepDecision, Recovery, RequestCheck, RequestErrorEvent, RequestEvent,
     StartSource, StoppingListener, TurnStopping, WATERFALL_NAMES, Waterfall, unknown_event,
 };
 pub use inbox::Inbox;

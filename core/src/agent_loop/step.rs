@@ -183,6 +183,10 @@ impl LoopDriver {
         };
         let session_id = Some(session.id().clone());
         let request = ModelRequest { header: prepared.header.clone(), messages, session_id, signal: signal.clone() };
+        let root = self.root()?;
+        if !root.hub.request_checks().is_empty() {
+            root.hub.check_request(&root.scopes, Some(self.agent()?.scope()), &session, &request)?;
+        }
         let adapter = call.adapter.clone();
         let started = crate::events::guarded(move || Ok(adapter.stream(request)));
         signal.check()?;

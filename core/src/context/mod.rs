@@ -19,7 +19,7 @@ use crate::agent::{Agent, AgentInner, Notice, NoticeKind, TurnStopping, Waterfal
 use crate::error::Result;
 use crate::events::{ListenerId, Next, Placement};
 use crate::id::SessionId;
-use crate::llm::Models;
+use crate::llm::{ModelRequest, Models};
 use crate::runtime::Runtime;
 use crate::scope::ScopeKey;
 use crate::session::{Event, Session};
@@ -154,6 +154,23 @@ impl Context {
         let listener = Rc::new(move |payload| Box::pin(listener(payload)) as _);
         let id = self.root.hub.stopping().add(self.scope, Placement::default(), listener);
         Ok(self.own_listener(id, |root, id| root.hub.stopping().remove(id)))
+    }
+
+    /// Lets `check` refuse events before they are committed. It may read, and not append (APP-09).
+    pub fn check_events(&self, check: impl Fn(&Session, &Event) -> Result<()> + 'static) -> Result<Registration> {
+        self.fiber.check()?;
+        let id = self.root.hub.event_checks().add(self.scope, Placement::default(), Rc::new(check));
+        Ok(self.own_listener(id, |root, id| root.hub.event_checks().remove(id)))
+    }
+
+    /// Lets `check` refuse the loop's model requests before they are sent.
+    pub fn check_requests(
+        &self,
+        check: impl Fn(&Session, &ModelRequest) -> Result<()> + 'static,
+    ) -> Result<Registration> {
+        self.fiber.check()?;
+        let id = self.root.hub.request_checks().add(self.scope, Placement::default(), Rc::new(check));
+        Ok(self.own_listener(id, |root, id| root.hub.request_checks().remove(id)))
     }
 
     fn own_listener(&self, id: ListenerId, remove: impl FnOnce(&Root, ListenerId) + 'static) -> Registration {

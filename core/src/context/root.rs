@@ -115,6 +115,13 @@ impl Root {
         self.check_free(session.id())?;
         self.sessions.borrow_mut().insert(session.id().clone(), session.clone());
         let root = Rc::downgrade(self);
+        let checking = root.clone();
+        session.set_check(Some(Rc::new(move |session, event| match checking.upgrade() {
+            Some(root) if !root.hub.event_checks().is_empty() => {
+                root.hub.check_event(&root.scopes, scope, session, event)
+            }
+            _ => Ok(()),
+        })));
         session.set_publisher(Some(Rc::new(move |session, event| {
             let Some(root) = root.upgrade() else { return };
             root.hub.emit(&root.scopes, scope, NoticeKind::SessionEvent, || Notice::SessionEvent {
@@ -135,6 +142,7 @@ impl Root {
         };
         if removed.is_some() {
             session.set_publisher(None);
+            session.set_check(None);
             if announced {
                 let make = || Notice::SessionDisposed { session: session.clone() };
                 self.hub.emit(&self.scopes, scope, NoticeKind::SessionDisposed, make);

@@ -96,6 +96,11 @@ impl<F: ?Sized> Channel<F> {
         drop(dropped);
     }
 
+    /// Whether nobody is registered, in any scope.
+    pub fn is_empty(&self) -> bool {
+        self.global.borrow().is_empty() && self.scoped.borrow().is_empty()
+    }
+
     /// The listeners that hear an event of `scope`, in order: untagged ones, the scope's, its ancestors' (SCP-12).
     pub fn snapshot(&self, scopes: &Scopes, scope: Option<ScopeKey>) -> Snapshot<F> {
         let global = self.global.borrow().clone();

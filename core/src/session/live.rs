@@ -116,6 +116,11 @@ impl Session {
         &self.0.header
     }
 
+    /// The runtime it belongs to.
+    pub fn runtime(&self) -> &Runtime {
+        &self.0.runtime
+    }
+
     /// How many events were taken over when this session began (SEED-02).
     pub fn first_live_seq(&self) -> u64 {
         self.0.first_live
@@ -362,7 +367,7 @@ impl Session {
     }
 
     /// Attaches a pre-commit check that may veto (INV).
-    pub fn set_check(&self, check: Option<Check>) {
+    pub(crate) fn set_check(&self, check: Option<Check>) {
         let old = self.0.check.replace(check);
         drop(old);
     }

@@ -1,0 +1,102 @@
+"""turnwheel: an embeddable, durable agent runtime.
+
+>>> import asyncio, turnwheel as tw
+>>> ctx = tw.Context()
+>>> ctx.llm.register("local", tw.Scripted("It is 5."))  # doctest: +ELLIPSIS
+<...>
+>>> async def main():
+...     async with ctx.agent("demo", provider="local", model="any") as agent:
+...         return (await agent.run("What is 2 + 3?")).text
+>>> asyncio.run(main())
+'It is 5.'
+"""
+
+import atexit as _atexit
+import os as _os
+
+from . import _turnwheel
+from ._agent import Agent, AgentScope, EventStream, Inbox, Message, Receipt, RunResult, Session
+from ._context import Agents, Context, JsonlStore, Opening
+from ._errors import (
+    BugError,
+    HostCodeError,
+    LogError,
+    ModelError,
+    RegistryError,
+    StateError,
+    StoreError,
+    ToolError,
+    TurnwheelError,
+    UsageError,
+    WrongThreadError,
+)
+from ._models import Adapter, ModelRequest, OpenAIChat, Reply, Scripted
+from ._payloads import (
+    Assemble,
+    Next,
+    Notice,
+    PostExecute,
+    PreExecute,
+    PreStep,
+    Request,
+    RequestError,
+    TurnStopping,
+)
+from ._registrar import Models, Registration, ToolOutput
+from ._turnwheel import Event, Signal, ToolCall
+
+__version__ = "0.1.0"
+
+CODES: dict[str, int] = _turnwheel.codes()
+"""Every error code, with its number."""
+
+_os.register_at_fork(after_in_child=_turnwheel.after_fork_in_child)
+_atexit.register(_turnwheel.shutdown)
+
+__all__ = [
+    "CODES",
+    "Adapter",
+    "Agent",
+    "AgentScope",
+    "Agents",
+    "Assemble",
+    "BugError",
+    "Context",
+    "Event",
+    "EventStream",
+    "HostCodeError",
+    "Inbox",
+    "JsonlStore",
+    "LogError",
+    "Message",
+    "ModelError",
+    "ModelRequest",
+    "Models",
+    "Next",
+    "Notice",
+    "OpenAIChat",
+    "Opening",
+    "PostExecute",
+    "PreExecute",
+    "PreStep",
+    "Receipt",
+    "Registration",
+    "RegistryError",
+    "Reply",
+    "Request",
+    "RequestError",
+    "RunResult",
+    "Scripted",
+    "Session",
+    "Signal",
+    "StateError",
+    "StoreError",
+    "ToolCall",
+    "ToolError",
+    "ToolOutput",
+    "TurnStopping",
+    "TurnwheelError",
+    "UsageError",
+    "WrongThreadError",
+    "__version__",
+]

@@ -1,0 +1,250 @@
+"""Contexts: what an application composes its agents with."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+from weakref import WeakValueDictionary
+
+from . import _turnwheel
+from ._agent import Agent, AgentScope
+from ._errors import StateError, UsageError, WrongThreadError
+from ._models import feed
+from ._payloads import PAYLOADS, Notice
+from ._registrar import Apply, ListenerHost, Models, Registrar, Registration
+
+Setup = Callable[[AgentScope], Awaitable[None] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class JsonlStore:
+    """Sessions as JSONL files below ``root``; ``compression`` is ``"zstd"`` or ``"none"`` (plain text)."""
+
+    root: str | os.PathLike[str]
+    compression: Literal["zstd", "none"] = "zstd"
+
+
+class Agents:
+    """The live agents of a context: ``ctx.agents``."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def get(self, agent_id: str) -> Agent | None:
+        """The live agent of an id."""
+        host = self._context._host
+        ref = host.find_agent(agent_id) if host is not None else None
+        return self._context._wrap(ref) if ref is not None else None
+
+    def __iter__(self) -> Iterator[Agent]:
+        host = self._context._host
+        agents = (self.get(agent_id) for agent_id in (host.agent_ids() if host is not None else []))
+        return (agent for agent in agents if agent is not None)
+
+    def __len__(self) -> int:
+        host = self._context._host
+        return len(host.agent_ids()) if host is not None else 0
+
+
+class Opening:
+    """An agent being opened: ``await`` it, or enter it with ``async with``, which disposes the agent at the end."""
+
+    def __init__(self, open: Callable[[], Awaitable[Agent]]) -> None:
+        self._open = open
+        self._agent: Agent | None = None
+
+    def __await__(self) -> Generator[Any, None, Agent]:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> Agent:
+        self._agent = await self._open()
+        return self._agent
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._agent is not None:
+            await self._agent.dispose()
+
+
+class Context(Registrar):
+    """Composes agents: model routes, tools, listeners, prompt, and where sessions are kept.
+
+    It may be made and filled before an event loop runs; what was registered is kept and applied when the first agent
+    is opened, and again on the next loop, if there is one. ``store`` is a directory, a :class:`JsonlStore`, or
+    ``None`` for sessions in memory. ``durability`` is ``"effects"`` (the log is on disk before each model request and
+    tool), ``"every-event"``, ``"turn"`` or ``"relaxed"``.
+
+    When the loop ends (``asyncio.run``), agents that are still there are disposed and their logs are written.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: str | os.PathLike[str] | JsonlStore | None = None,
+        durability: Literal["effects", "every-event", "turn", "relaxed"] = "effects",
+        max_parallel_tool_calls: int = 10,
+        max_steps_per_turn: int | None = 200,
+    ) -> None:
+        if durability not in ("effects", "every-event", "turn", "relaxed"):
+            raise UsageError(f"durability is effects, every-event, turn or relaxed, not {durability!r}")
+        jsonl = store if isinstance(store, JsonlStore) or store is None else JsonlStore(store)
+        if jsonl is not None and jsonl.compression not in ("zstd", "none"):
+            raise UsageError(f"compression is zstd or none, not {jsonl.compression!r}")
+        self._options: dict[str, Any] = {
+            "store": (os.fspath(jsonl.root), jsonl.compression) if jsonl is not None else None,
+            "durability": durability,
+            "max_parallel_tool_calls": max_parallel_tool_calls,
+            "max_steps_per_turn": max_steps_per_turn,
+        }
+        self._kept: list[Registration] = []
+        self._host: _turnwheel.Host | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._listeners: ListenerHost | None = None
+        self._guardian: AsyncGenerator[None, None] | None = None
+        self._wrapped: WeakValueDictionary[str, Agent] = WeakValueDictionary()
+        self._closed = False
+        self.llm = Models(self)
+        self.agents = Agents(self)
+
+    def agent(
+        self,
+        id: str,
+        *,
+        provider: str | None = None,
+        model: str | None = None,
+        max_tokens: int | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+        setup: Setup | None = None,
+    ) -> Opening:
+        """Opens an agent: resumes what the store has under this id, or creates it.
+
+        ``async with ctx.agent(...) as agent`` disposes it at the end; ``agent = await ctx.agent(...)`` leaves that to
+        you. ``setup(scope)``, plain or ``async``, composes the agent before anybody can see it; what it raises comes
+        out here. Raises ``SESSION_ALREADY_EXISTS`` for an id that is live, ``SESSION_LOCKED`` for one that another
+        process writes, ``CORRUPT_LOG`` for a log damaged in the middle.
+        """
+        options = {
+            "provider": provider,
+            "model": model,
+            "max_tokens": max_tokens,
+            "cwd": os.fspath(cwd) if cwd is not None else None,
+        }
+
+        async def open() -> Agent:
+            return self._wrap(await self._bind().open_agent(id, options, setup))
+
+        return Opening(open)
+
+    async def close(self) -> None:
+        """Disposes every agent, makes everything durable, and undoes what was registered. It cannot be used again."""
+        self._closed = True
+        await self._close_host()
+        self._kept.clear()
+
+    async def __aenter__(self) -> Context:
+        self._bind()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def _register(self, apply: Apply) -> Registration:
+        self._check_open()
+        registration = Registration(apply, self._forget)
+        if self._host is not None and self._listeners is not None and self._is_here():
+            registration._bind(self._host.root, self._listeners)
+        self._kept.append(registration)
+        return registration
+
+    def _forget(self, registration: Registration) -> None:
+        if registration in self._kept:
+            self._kept.remove(registration)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StateError("the context is closed; make a new one", code="RUNTIME_CLOSED")
+
+    def _is_here(self) -> bool:
+        """Whether the loop this context is bound to still runs. Raises on a foreign thread."""
+        if self._loop is None or self._host is None or self._loop.is_closed():
+            return False
+        return self._host.check()
+
+    def _bind(self) -> _turnwheel.Host:
+        self._check_open()
+        loop = asyncio.get_running_loop()
+        if self._host is not None:
+            if self._loop is loop and self._host.is_alive():
+                return self._host
+            if self._loop is not None and not self._loop.is_closed() and self._loop is not loop:
+                raise WrongThreadError(
+                    "this context belongs to another event loop that is still open; make a context for each loop",
+                    code="WRONG_THREAD",
+                )
+            self._host.kill()
+        self._loop = loop
+        self._wrapped.clear()
+        self._host = host = _turnwheel.Host(loop, self, self._options)
+        self._listeners = listeners = ListenerHost(loop)
+        try:
+            for registration in self._kept:
+                registration._bind(host.root, listeners)
+        except BaseException:
+            self._drop_host(host, listeners)
+            raise
+        self._guardian = self._guard(host, listeners)
+        # One step by hand: the loop learns of the generator and closes it when it ends.
+        try:
+            self._guardian.asend(None).send(None)
+        except StopIteration:
+            pass
+        return host
+
+    async def _guard(self, host: _turnwheel.Host, listeners: ListenerHost) -> AsyncGenerator[None, None]:
+        try:
+            yield
+        finally:
+            await self._end(host, listeners)
+
+    async def _close_host(self) -> None:
+        guardian, self._guardian = self._guardian, None
+        if guardian is not None:
+            await guardian.aclose()
+
+    async def _end(self, host: _turnwheel.Host, listeners: ListenerHost) -> None:
+        try:
+            if host.is_alive():
+                await host.close()
+                await listeners.drained()
+        finally:
+            self._drop_host(host, listeners)
+
+    def _drop_host(self, host: _turnwheel.Host, listeners: ListenerHost) -> None:
+        listeners.close()
+        host.kill()
+        if self._host is host:
+            self._host = self._listeners = None
+
+    # What follows is called by the native half.
+
+    def _wrap(self, ref: _turnwheel.AgentRef) -> Agent:
+        """The one ``Agent`` object of an agent."""
+        agent = self._wrapped.get(ref.id)
+        if agent is None or not agent._ref.is_same(ref):
+            assert self._listeners is not None, "agents are shown while the context is bound"
+            agent = self._wrapped[ref.id] = Agent(self, ref, self._listeners)
+        return agent
+
+    def _scope(self, ctx: _turnwheel.CtxRef) -> AgentScope:
+        assert self._listeners is not None, "agents are set up while the context is bound"
+        return AgentScope(ctx, self._listeners)
+
+    def _notice(self, name: str, agent: Agent | None, session_id: str | None, data: dict[str, Any]) -> Notice:
+        return Notice(name, agent, session_id, data)
+
+    def _payload(self, name: str, data: dict[str, Any]) -> Any:
+        return PAYLOADS[name](**data)
+
+    _feed = staticmethod(feed)

@@ -1,0 +1,278 @@
+"""Registering tools, listeners, prompt inputs and models, on a context or on one agent."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar, overload
+
+from . import _turnwheel
+from ._errors import UsageError
+from ._models import Adapter, OpenAIChat, Scripted
+from ._schema import Signature
+
+F = TypeVar("F", bound=Callable[..., Any])
+Apply = Callable[["_turnwheel.CtxRef", "ListenerHost"], "_turnwheel.RegistrationRef"]
+PromptText = str | Callable[[Any], str | None] | Callable[[Any], Awaitable[str | None]]
+"""A text, or a function of the agent that gives it anew at every step, plain or ``async``."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutput:
+    """What a tool may return instead of a plain value: content blocks, and data that the model does not see.
+
+    ``content`` is a list of blocks such as ``{"type": "text", "text": ...}``; without it ``value`` is shown.
+    """
+
+    value: Any = None
+    content: list[dict[str, Any]] | None = None
+    meta: Any = None
+
+
+class Registration:
+    """One registration. ``dispose()`` takes it back; a second call does nothing."""
+
+    def __init__(self, apply: Apply, forget: Callable[[Registration], None]) -> None:
+        self._apply, self._forget = apply, forget
+        self._native: _turnwheel.RegistrationRef | None = None
+        self._context = contextvars.copy_context()
+
+    def _bind(self, ctx: _turnwheel.CtxRef, host: ListenerHost) -> None:
+        # A copy: an ongoing registration of this context may be what registers again.
+        self._native = self._context.copy().run(self._apply, ctx, host)
+
+    def dispose(self) -> None:
+        """Takes the registration back."""
+        self._forget(self)
+        if self._native is not None:
+            self._native.dispose()
+            self._native = None
+
+
+class ListenerHost:
+    """The workers of asynchronous listeners on one loop: a task each, which hears its notifications in order."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._workers: dict[asyncio.Task[None], _turnwheel.Queue] = {}
+
+    def queue(self, name: str, listener: Callable[[Any], Awaitable[None]]) -> _turnwheel.Queue:
+        """A queue and the worker that drains it into ``listener``."""
+        queue = _turnwheel.Queue(self._loop)
+        worker = self._loop.create_task(self._work(name, queue, listener), name=f"turnwheel listener of {name}")
+        self._workers[worker] = queue
+        worker.add_done_callback(self._workers.pop)
+        return queue
+
+    async def _work(self, name: str, queue: _turnwheel.Queue, listener: Callable[[Any], Awaitable[None]]) -> None:
+        while True:
+            for event in queue.drain():
+                try:
+                    await listener(event)
+                except Exception as error:
+                    message = f"a listener of {name} failed"
+                    self._loop.call_exception_handler({"message": message, "exception": error})
+            if not len(queue):
+                await queue.wait()
+
+    async def drained(self) -> None:
+        """Gives the listeners the time to hear what was published; a listener that waits is not waited for."""
+        for _ in range(64):
+            if not any(len(queue) for queue in self._workers.values()):
+                return
+            await asyncio.sleep(0)
+
+    def close(self) -> None:
+        """Ends the workers."""
+        for worker in list(self._workers):
+            worker.cancel()
+
+
+def _is_async(function: Any) -> bool:
+    # An object with `async def __call__` is as good as a function.
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+
+
+class Registrar:
+    """What can be registered, on a :class:`Context` for every agent, on an :class:`Agent` for that agent only."""
+
+    def _register(self, apply: Apply) -> Registration:
+        raise NotImplementedError
+
+    @overload
+    def tool(self, function: F, /) -> F: ...
+
+    @overload
+    def tool(
+        self,
+        function: None = None,
+        /,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        parameters: Mapping[str, Any] | None = None,
+        parallel: bool | Callable[[Any], bool] = False,
+        timeout: float | None = None,
+        thread: bool = True,
+    ) -> Callable[[F], F]: ...
+
+    def tool(
+        self,
+        function: Any = None,
+        /,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        parameters: Mapping[str, Any] | None = None,
+        parallel: bool | Callable[[Any], bool] = False,
+        timeout: float | None = None,
+        thread: bool = True,
+    ) -> Any:
+        """Lets the model call a function: ``@ctx.tool`` or ``@ctx.tool(name=...)``.
+
+        The schema comes from the annotations and the description from the docstring; ``parameters`` gives a schema of
+        your own. A parameter annotated ``turnwheel.ToolCall`` gets the call and is not shown to the model. ``async``
+        functions run on the loop and are cancelled with the turn. Plain ones run in a thread, and their end is waited
+        for, unless ``thread=False``. ``parallel`` lets calls overlap their siblings; a function of the arguments
+        decides per call. ``timeout`` is in seconds.
+
+        What the function returns must be JSON (dataclasses become objects), or a :class:`ToolOutput`; anything else is
+        ``INVALID_TOOL_OUTPUT`` for the model. What it raises is the model's answer.
+
+        Raises ``UsageError`` for annotations or schemas that cannot be used.
+        """
+
+        def register(function: Any) -> Any:
+            tool_name = name or getattr(function, "__name__", "")
+            text = description if description is not None else inspect.getdoc(function) or ""
+            body, schema = _body(function, parameters, thread)
+            _turnwheel.check_schema(schema)
+            definition = {
+                "name": tool_name,
+                "description": text,
+                "parameters": schema,
+                "timeout": timeout,
+                "cancels": _is_async(function),
+                "checked": True,
+            }
+            classify = parallel if callable(parallel) else ((lambda _: True) if parallel else None)
+            self._register(lambda ctx, _: ctx.tool(definition, body, classify))
+            return function
+
+        return register if function is None else register(function)
+
+    @overload
+    def on(self, name: str, /, *, types: list[str] | None = None) -> Callable[[F], F]: ...
+
+    @overload
+    def on(self, name: str, listener: Callable[..., Any], /, *, types: list[str] | None = None) -> Registration: ...
+
+    def on(self, name: str, listener: Any = None, /, *, types: list[str] | None = None) -> Any:
+        """Hears an event: ``@ctx.on("session/event")``, or ``ctx.on("session/event", listener)``.
+
+        *Notifications* (``session/event``, ``agent/status``, ...) call ``listener(event)``. A plain function is called
+        at the point of delivery, before what caused the event goes on. An ``async`` one has a worker task of its own,
+        which hears its events in order and a little later; that costs about a microsecond an event. ``types`` picks
+        events of ``session/event`` by their type, before any Python object is made. What a listener raises is
+        reported to the loop's exception handler; only a plain listener of ``agent/created`` vetoes by raising.
+
+        *Waterfalls* (``agent/pre-step``, ``agent/request``, ``agent/request-error``, ``tools/pre-execute``,
+        ``tools/post-execute``, ``system-prompt/assemble``) call ``listener(payload, next)``, plain or ``async``:
+        ``await next()`` gives the decision of everything inside, and what the listener returns is the decision; after
+        ``await next()``, ``None`` keeps it.
+
+        ``agent/turn-stopping`` calls ``listener(payload)`` and waits for it.
+
+        Raises ``UsageError`` (``UNKNOWN_OPTION``) for a name that is no event.
+        """
+        kind = _turnwheel.event_kind(name)
+        if types is not None and name != "session/event":
+            raise UsageError(f"types= picks events of session/event, not of {name}", code="UNKNOWN_OPTION")
+
+        def apply(ctx: _turnwheel.CtxRef, host: ListenerHost) -> _turnwheel.RegistrationRef:
+            if kind != "notice":
+                return ctx.waterfall(name, listener)
+            if _is_async(listener):
+                return ctx.on_queue(name, host.queue(name, listener), types)
+            return ctx.on(name, listener, types)
+
+        def decorate(function: Any) -> Any:
+            nonlocal listener
+            listener = function
+            self._register(apply)
+            return function
+
+        return decorate if listener is None else self._register(apply)
+
+    def section(self, name: str, text: PromptText, *, order: float = 0.0, complete: bool = False) -> Registration:
+        """Adds a section of the system prompt. Sections sort by ``order``; a ``complete`` one is used alone."""
+        return self._register(lambda ctx, _: ctx.prompt("complete" if complete else "section", name, order, text))
+
+    def variable(self, name: str, text: PromptText) -> Registration:
+        """Sets a variable: ``{{name}}`` in sections and contexts is replaced by it."""
+        return self._register(lambda ctx, _: ctx.prompt("variable", name, 0.0, text))
+
+    def context(self, name: str, text: PromptText, *, order: float = 0.0) -> Registration:
+        """Adds a runtime context: text that changes while an agent lives, sent as a message when it does."""
+        return self._register(lambda ctx, _: ctx.prompt("context", name, order, text))
+
+
+def _body(function: Any, parameters: Mapping[str, Any] | None, thread: bool) -> tuple[Callable[..., Any], Any]:
+    arguments: Callable[[_turnwheel.ToolCall, Any], dict[str, Any]]
+    if parameters is None:
+        signature = Signature(function)
+        schema, arguments = signature.parameters, signature.arguments
+    else:
+        schema, arguments = dict(parameters), _described(function)
+
+    if _is_async(function):
+
+        async def body(call: _turnwheel.ToolCall, given: Any) -> Any:
+            return _output(await function(**arguments(call, given)))
+
+        return body, schema
+    if thread:
+
+        async def body_in_thread(call: _turnwheel.ToolCall, given: Any) -> Any:
+            return _output(await asyncio.to_thread(function, **arguments(call, given)))
+
+        return body_in_thread, schema
+    return lambda call, given: _output(function(**arguments(call, given))), schema
+
+
+def _described(function: Any) -> Callable[[_turnwheel.ToolCall, Any], dict[str, Any]]:
+    """For a schema of the caller's own: members are keyword arguments as they are."""
+    hints = inspect.get_annotations(function, eval_str=False)
+    wants = [name for name, hint in hints.items() if hint is _turnwheel.ToolCall or hint == "ToolCall"]
+
+    def arguments(call: _turnwheel.ToolCall, given: Any) -> dict[str, Any]:
+        return {**given, **dict.fromkeys(wants, call)}
+
+    return arguments
+
+
+def _output(value: Any) -> tuple[Any, Any, Any]:
+    if isinstance(value, ToolOutput):
+        return value.value, value.content, value.meta
+    return value, None, None
+
+
+class Models:
+    """The model routes of a context: ``ctx.llm``."""
+
+    def __init__(self, owner: Registrar) -> None:
+        self._owner = owner
+
+    def register(self, provider: str, adapter: OpenAIChat | Scripted | Adapter) -> Registration:
+        """Lets an adapter serve a provider route. Each route has one; a second is ``DUPLICATE_ADAPTER``.
+
+        An adapter is an :class:`OpenAIChat`, a :class:`Scripted`, or an async generator function of a
+        :class:`ModelRequest` that yields text pieces, or chunks as the log has them.
+        """
+        if not isinstance(adapter, (OpenAIChat, Scripted)) and not callable(adapter):
+            kind = type(adapter).__name__
+            raise UsageError(f"an adapter is an OpenAIChat, a Scripted or an async generator function, not {kind}")
+        return self._owner._register(lambda ctx, _: ctx.adapter(provider, adapter))

@@ -1,0 +1,248 @@
+//! Registrations: what a Python program gives to a context, and the handle that takes it back.
+
+use crate::captured::Captured;
+use crate::errors::{IntoPyResult, IntoResult, invalid};
+use crate::event::{Event, Queue, Queued};
+use crate::gate::Handle;
+use crate::host::HostState;
+use crate::{models, notices, tools, waterfalls};
+use pyo3::prelude::*;
+use pyo3::types::{PyString, PyTuple};
+use std::rc::{Rc, Weak};
+use turnwheel::Context;
+use turnwheel::agent::{Notice, NoticeKind, WATERFALL_NAMES, unknown_event};
+use turnwheel::context::Registration;
+use turnwheel::error::{Code, Error};
+use turnwheel::system_prompt::PromptText;
+
+/// A context of the core: the root's, or an agent's own.
+#[pyclass(frozen, module = "turnwheel._turnwheel")]
+pub struct CtxRef(Handle<Context>);
+
+/// One registration. Dropping it changes nothing.
+#[pyclass(frozen, module = "turnwheel._turnwheel")]
+pub struct RegistrationRef(Handle<Registration>);
+
+#[pymethods]
+impl RegistrationRef {
+    /// Undoes the registration; a second call does nothing.
+    fn dispose(&self, py: Python<'_>) -> PyResult<()> {
+        self.0.with(|host, registration| {
+            if let Some(cleanup) = registration.dispose() {
+                host.export_done(py, async move {
+                    cleanup.await;
+                    Ok(())
+                })?;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// `"notice"`, `"waterfall"` or `"stopping"`; raises `UNKNOWN_OPTION` for a name that is no event.
+#[pyfunction]
+pub fn event_kind(name: &str) -> PyResult<&'static str> {
+    if NoticeKind::parse(name).is_some() {
+        return Ok("notice");
+    }
+    if WATERFALL_NAMES.contains(&name) && name != "tools/execute" {
+        return Ok("waterfall");
+    }
+    if name == "agent/turn-stopping" {
+        return Ok("stopping");
+    }
+    Err(unknown_event(name)).or_raise()
+}
+
+/// Runs inside a listener: the host, if it still is.
+pub fn alive(host: &Weak<HostState>) -> turnwheel::Result<Rc<HostState>> {
+    host.upgrade().ok_or_else(|| Error::new(Code::RuntimeClosed, "the context is closed"))
+}
+
+impl CtxRef {
+    /// A handle to a context.
+    pub fn new(host: &HostState, ctx: Context) -> Self {
+        Self(host.handle(ctx))
+    }
+
+    fn register(
+        &self,
+        register: impl FnOnce(&Rc<HostState>, &Context) -> PyResult<Registration>,
+    ) -> PyResult<RegistrationRef> {
+        self.0.with(|host, ctx| Ok(RegistrationRef(host.handle(register(host, ctx)?))))
+    }
+}
+
+fn notice_kind(name: &str) -> PyResult<NoticeKind> {
+    NoticeKind::parse(name).ok_or_else(|| unknown_event(name)).or_raise()
+}
+
+/// Whether a listener of `session/event` asked for this type.
+fn is_wanted(types: Option<&Vec<String>>, notice: &Notice) -> bool {
+    match (types, notice) {
+        (Some(types), Notice::SessionEvent { event, .. }) => types.iter().any(|kind| kind == event.kind()),
+        _ => true,
+    }
+}
+
+#[pymethods]
+impl CtxRef {
+    /// Calls `listener(event)` at the point of delivery.
+    #[pyo3(signature = (name, listener, types=None))]
+    fn on(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        listener: Py<PyAny>,
+        types: Option<Vec<String>>,
+    ) -> PyResult<RegistrationRef> {
+        let kind = notice_kind(name)?;
+        let captured = Rc::new(Captured::current(py)?);
+        self.register(|host, ctx| {
+            let host = Rc::downgrade(host);
+            let listen = move |notice: &Notice| {
+                if !is_wanted(types.as_ref(), notice) {
+                    return Ok(());
+                }
+                let host = alive(&host)?;
+                Python::attach(|py| {
+                    let heard = (|| {
+                        let object = match notice {
+                            Notice::SessionEvent { session, event, .. } => {
+                                Event::new(event.clone(), session.id().clone()).into_pyobject(py)?.into_any()
+                            }
+                            _ => notices::object(py, &host, notice)?,
+                        };
+                        let call = PyTuple::new(py, [listener.bind(py), &object])?;
+                        host.context_of(notice.agent(), &captured).run(&call)
+                    })();
+                    let Err(raised) = heard else { return Ok(()) };
+                    host.note_fatal(py, &raised);
+                    if notice.kind() != NoticeKind::Created {
+                        host.event_loop.report(py, &format!("a listener of {} failed", notice.kind().as_str()), &raised);
+                    }
+                    Err(crate::errors::from_py(py, raised))
+                })
+            };
+            ctx.on(kind, listen).or_raise()
+        })
+    }
+
+    /// Puts notifications into the queue of an asynchronous listener.
+    #[pyo3(signature = (name, queue, types=None))]
+    fn on_queue(&self, name: &str, queue: &Bound<'_, Queue>, types: Option<Vec<String>>) -> PyResult<RegistrationRef> {
+        let (kind, writer) = (notice_kind(name)?, queue.get().writer());
+        self.register(|host, ctx| {
+            let host = Rc::downgrade(host);
+            let listen = move |notice: &Notice| {
+                if !is_wanted(types.as_ref(), notice) {
+                    return Ok(());
+                }
+                writer.push(match notice {
+                    Notice::SessionEvent { session, event, .. } => Queued::Event(event.clone(), session.id().clone()),
+                    _ => {
+                        let host = alive(&host)?;
+                        Queued::Object(
+                            Python::attach(|py| Ok(notices::object(py, &host, notice)?.unbind())).or_error()?,
+                        )
+                    }
+                });
+                Ok(())
+            };
+            ctx.on(kind, listen).or_raise()
+        })
+    }
+
+    /// Takes part in a waterfall, or in `agent/turn-stopping`.
+    fn waterfall(&self, py: Python<'_>, name: &str, listener: Py<PyAny>) -> PyResult<RegistrationRef> {
+        let captured = Rc::new(Captured::current(py)?);
+        self.register(|host, ctx| waterfalls::register(host, ctx, name, listener, captured).or_raise())
+    }
+
+    /// Registers a tool; `body(call, arguments)` gives `(value, content, meta)` or an awaitable of it.
+    #[pyo3(signature = (definition, body, parallel=None))]
+    fn tool(
+        &self,
+        py: Python<'_>,
+        definition: tools::Definition,
+        body: Py<PyAny>,
+        parallel: Option<Py<PyAny>>,
+    ) -> PyResult<RegistrationRef> {
+        let captured = Rc::new(Captured::current(py)?);
+        self.register(|host, ctx| {
+            let tool = definition.tool(host, body, parallel, captured)?;
+            ctx.tools().register(tool).or_raise()
+        })
+    }
+
+    /// Registers a prompt section, a section used alone, a runtime context or a variable.
+    fn prompt(
+        &self,
+        py: Python<'_>,
+        kind: &str,
+        name: &str,
+        order: f64,
+        text: Py<PyAny>,
+    ) -> PyResult<RegistrationRef> {
+        let captured = Rc::new(Captured::current(py)?);
+        self.register(|host, ctx| {
+            let text = prompt_text(py, host, text, captured)?;
+            let prompt = ctx.prompt();
+            match kind {
+                "section" => prompt.section(name, order, text).or_raise(),
+                "complete" => prompt.complete_section(name, order, text).or_raise(),
+                "context" => prompt.context(name, order, text).or_raise(),
+                "variable" => prompt.variable(name, text).or_raise(),
+                other => Err(invalid(format!("no prompt input of kind {other:?}"))),
+            }
+        })
+    }
+
+    /// Lets an adapter serve a provider route.
+    fn adapter(&self, py: Python<'_>, provider: &str, adapter: &Bound<'_, PyAny>) -> PyResult<RegistrationRef> {
+        let captured = Rc::new(Captured::current(py)?);
+        self.register(|host, ctx| {
+            let adapter = models::adapter(host, adapter, captured)?;
+            ctx.llm().register_shared(&[provider], adapter).or_raise()
+        })
+    }
+
+    /// The registered provider routes, sorted.
+    fn providers(&self) -> PyResult<Vec<String>> {
+        self.0.with(|_, ctx| Ok(ctx.llm().providers()))
+    }
+}
+
+fn prompt_text(py: Python<'_>, host: &Rc<HostState>, text: Py<PyAny>, captured: Rc<Captured>) -> PyResult<PromptText> {
+    if let Ok(fixed) = text.bind(py).cast::<PyString>() {
+        return Ok(PromptText::Fixed(crate::convert::repaired(fixed)?.into()));
+    }
+    if !text.bind(py).is_callable() {
+        return Err(invalid("a prompt text is a str or a function of the agent"));
+    }
+    let host = Rc::downgrade(host);
+    Ok(PromptText::Dynamic(Rc::new(move |agent| {
+        let (host, agent) = (host.clone(), agent.clone());
+        let (captured, compute) = (captured.clone(), Python::attach(|py| text.clone_ref(py)));
+        Box::pin(async move {
+            let host = alive(&host)?;
+            let captured = host.context_of(Some(&agent), &captured);
+            let frontend = host.clone();
+            let arguments = move |py: Python<'_>| {
+                let agent = notices::agent(py, &frontend, Some(&agent))?;
+                Ok(vec![compute, agent.unbind()])
+            };
+            let text = host.call(captured, arguments, None).await?;
+            Python::attach(|py| {
+                let text = text.bind(py);
+                if text.is_none() {
+                    return Ok(None);
+                }
+                match text.cast::<PyString>() {
+                    Ok(text) => Ok(Some(crate::convert::repaired(text).or_error()?.into())),
+                    Err(_) => Err(Error::new(Code::InvalidPrompt, "a prompt function returns a str or None")),
+                }
+            })
+        })
+    })))
+}

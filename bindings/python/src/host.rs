@@ -1,0 +1,348 @@
+//! One host per context: the core on an event loop's thread, and its pump.
+//!
+//! A wake on the loop's own thread schedules one `call_soon`: what follows a user's synchronous call waits for the
+//! loop. Completions pump inline, because nothing of the user's is on the stack below them. A wake from another thread
+//! writes one byte to a socket that the loop watches, so background threads never need the interpreter lock.
+
+use crate::agent::{AgentOptions, AgentRef};
+use crate::captured::Captured;
+use crate::ctx::CtxRef;
+use crate::errors::{IntoPyResult, invalid, to_py};
+use crate::gate::{Arena, Handle, Owner, guarded, hosts_here};
+use crate::tasks::EventLoop;
+use pyo3::exceptions::{PyKeyboardInterrupt, PySystemExit};
+use pyo3::prelude::*;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use turnwheel::agent::{Notice, NoticeKind};
+use turnwheel::context::LoopOptions;
+use turnwheel::id::{MessageId, SessionId};
+use turnwheel::runtime::{PumpState, Runtime};
+use turnwheel::storage::Durability;
+use turnwheel::storage::jsonl::{Compression, JsonlOptions, JsonlStore};
+use turnwheel::{Agent, Context};
+
+/// The state behind a host, reachable on its own thread only.
+pub struct HostState {
+    pub owner: Owner,
+    pub runtime: Runtime,
+    pub ctx: Context,
+    pub arena: Arena,
+    pub event_loop: EventLoop,
+    /// The Python `Context`: makes the objects that listeners get.
+    pub frontend: Py<PyAny>,
+    base: Rc<Captured>,
+    pump: RefCell<Option<(Py<PyAny>, Py<PyAny>)>>,
+    completing: Arc<AtomicBool>,
+    wakes: UnixStream,
+    fatal: RefCell<Option<PyErr>>,
+    closed: Cell<bool>,
+    sent: RefCell<HashMap<MessageId, Captured>>,
+    turns: RefCell<HashMap<SessionId, Rc<Captured>>>,
+}
+
+impl HostState {
+    /// Runs a completion: what it wakes is pumped before this returns.
+    pub fn complete(self: &Rc<Self>, py: Python<'_>, completion: impl FnOnce()) -> PyResult<()> {
+        let outer = self.completing.swap(true, Ordering::Relaxed);
+        let done = guarded(|| {
+            completion();
+            Ok(())
+        });
+        self.completing.store(outer, Ordering::Relaxed);
+        done.and(self.pump_now(py))
+    }
+
+    fn pump_now(self: &Rc<Self>, py: Python<'_>) -> PyResult<()> {
+        for key in self.owner.take_buried() {
+            self.arena.remove(key);
+        }
+        let state = guarded(|| Ok(self.runtime.pump()))?;
+        if state == PumpState::More {
+            let pump = self.pump.borrow().as_ref().map(|(soon, pump)| (soon.clone_ref(py), pump.clone_ref(py)));
+            if let Some((call_soon, pump)) = pump {
+                call_soon.call1(py, (pump,))?;
+            }
+        }
+        let fatal = self.fatal.borrow_mut().take();
+        fatal.map_or(Ok(()), Err)
+    }
+
+    /// Remembers an exception that must end the program and not only a callback; the pump raises it.
+    pub fn note_fatal(&self, py: Python<'_>, raised: &PyErr) {
+        if raised.is_instance_of::<PyKeyboardInterrupt>(py) || raised.is_instance_of::<PySystemExit>(py) {
+            *self.fatal.borrow_mut() = Some(raised.clone_ref(py));
+        }
+    }
+
+    /// Remembers in which context a message was sent: the turn that takes it runs its callbacks there.
+    pub fn remember_sender(&self, py: Python<'_>, message: &MessageId) -> PyResult<()> {
+        let captured = Captured::current(py)?;
+        self.sent.borrow_mut().insert(message.clone(), captured);
+        Ok(())
+    }
+
+    /// Forgets a message that was not accepted.
+    pub fn forget_sender(&self, message: &MessageId) {
+        let captured = self.sent.borrow_mut().remove(message);
+        drop(captured);
+    }
+
+    /// The context of an agent's turn; `otherwise` outside any.
+    pub fn context_of(&self, agent: Option<&Agent>, otherwise: &Rc<Captured>) -> Rc<Captured> {
+        let turn = agent.and_then(|agent| self.turns.borrow().get(agent.id()).cloned());
+        turn.unwrap_or_else(|| otherwise.clone())
+    }
+
+    fn begin_turn(&self, agent: &Agent, message: &MessageId, turn: u64) {
+        let sent = self.sent.borrow_mut().remove(message);
+        let captured = Python::attach(|py| {
+            let from = sent.as_ref().unwrap_or(&self.base);
+            from.of_turn(py, self.owner.id(), agent.id(), turn)
+        });
+        if let Ok(captured) = captured {
+            let before = self.turns.borrow_mut().insert(agent.id().clone(), Rc::new(captured));
+            drop(before);
+        }
+    }
+
+    fn follow_turns(this: &Weak<Self>, ctx: &Context) -> turnwheel::Result<()> {
+        let on = |kind, follow: fn(&HostState, &Notice)| {
+            let host = this.clone();
+            ctx.on(kind, move |notice| {
+                if let Some(host) = host.upgrade() {
+                    follow(&host, notice);
+                }
+                Ok(())
+            })
+        };
+        on(NoticeKind::Claimed, |host, notice| {
+            if let Notice::Claimed { agent, message, turn } = notice {
+                host.begin_turn(agent, message.id(), *turn);
+            }
+        })?;
+        on(NoticeKind::Discarded, |host, notice| {
+            if let Notice::Discarded { message, .. } = notice {
+                host.forget_sender(message.id());
+            }
+        })?;
+        on(NoticeKind::Disposed, |host, notice| {
+            let captured = notice.agent().and_then(|agent| host.turns.borrow_mut().remove(agent.id()));
+            drop(captured);
+        })?;
+        Ok(())
+    }
+
+    fn kill(self: &Rc<Self>, py: Python<'_>) {
+        if self.closed.replace(true) {
+            return;
+        }
+        // A closed loop has no readers any more and says so.
+        let _ = self.event_loop.get(py).call_method1("remove_reader", (self.wakes.as_raw_fd(),));
+        self.runtime.close();
+        let pump = self.pump.borrow_mut().take();
+        drop(pump);
+        self.arena.clear();
+        let host = self.owner.leave();
+        drop(host);
+    }
+}
+
+/// Ends every host of this thread, before the interpreter goes away.
+pub fn shutdown(py: Python<'_>) {
+    for host in hosts_here() {
+        host.kill(py);
+    }
+}
+
+/// The options of a host's context.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+struct HostOptions {
+    store: Option<(String, String)>,
+    durability: String,
+    max_parallel_tool_calls: usize,
+    max_steps_per_turn: Option<u64>,
+}
+
+impl HostOptions {
+    fn build(self) -> PyResult<Context> {
+        let durability = Durability::parse(&self.durability).ok_or_else(|| {
+            invalid(format!("durability is effects, every-event, turn or relaxed, not {:?}", self.durability))
+        })?;
+        let loop_options = LoopOptions {
+            max_parallel_tool_calls: self.max_parallel_tool_calls,
+            turn_budget: turnwheel::context::Budget { steps: self.max_steps_per_turn, ..Default::default() },
+            ..LoopOptions::default()
+        };
+        let builder = Context::builder().durability(durability).loop_options(loop_options);
+        Ok(match self.store {
+            None => builder.build(),
+            Some((root, compression)) => {
+                let compression = match compression.as_str() {
+                    "none" => Compression::None,
+                    "zstd" => Compression::Zstd,
+                    other => return Err(invalid(format!("compression is zstd or none, not {other:?}"))),
+                };
+                builder.store(JsonlStore::new(JsonlOptions::new(root).compression(compression))).build()
+            }
+        })
+    }
+}
+
+/// The core on one event loop.
+#[pyclass(frozen, module = "turnwheel._turnwheel")]
+pub struct Host {
+    owner: Owner,
+    root: Py<CtxRef>,
+}
+
+#[pymethods]
+impl Host {
+    #[new]
+    fn new(
+        py: Python<'_>,
+        event_loop: &Bound<'_, PyAny>,
+        frontend: Py<PyAny>,
+        options: HostOptions,
+    ) -> PyResult<Py<Self>> {
+        let ctx = guarded(|| options.build())?;
+        let failed = |error: std::io::Error| invalid(format!("no socket pair for wakes: {error}"));
+        let (wakes, waker) = UnixStream::pair().map_err(failed)?;
+        wakes.set_nonblocking(true).map_err(failed)?;
+        waker.set_nonblocking(true).map_err(failed)?;
+        let host = Rc::new(HostState {
+            owner: Owner::new(),
+            runtime: ctx.runtime().clone(),
+            ctx: ctx.clone(),
+            arena: Arena::default(),
+            event_loop: EventLoop::new(event_loop)?,
+            frontend,
+            base: Rc::new(Captured::current(py)?),
+            pump: RefCell::new(None),
+            completing: Arc::default(),
+            wakes,
+            fatal: RefCell::new(None),
+            closed: Cell::new(false),
+            sent: RefCell::default(),
+            turns: RefCell::default(),
+        });
+        host.owner.enter(host.clone());
+        HostState::follow_turns(&Rc::downgrade(&host), &ctx).or_raise()?;
+        let root = Py::new(py, CtxRef::new(&host, ctx))?;
+        let this = Py::new(py, Host { owner: host.owner.clone(), root })?;
+        let pump = this.getattr(py, "pump")?;
+        let call_soon = event_loop.getattr("call_soon")?.unbind();
+        event_loop.call_method1("add_reader", (host.wakes.as_raw_fd(), this.getattr(py, "on_wake")?))?;
+        *host.pump.borrow_mut() = Some((call_soon.clone_ref(py), pump.clone_ref(py)));
+        let completing = host.completing.clone();
+        host.runtime.set_notify_hook(Some(Arc::new(move |on_owner_thread| {
+            if !on_owner_thread {
+                // Full means that a wake is waiting already.
+                let _ = (&waker).write(&[1]);
+            } else if !completing.load(Ordering::Relaxed) {
+                Python::try_attach(|py| call_soon.call1(py, (&pump,)).map(drop));
+            }
+        })));
+        Ok(this)
+    }
+
+    /// The root context.
+    #[getter]
+    fn root(&self, py: Python<'_>) -> Py<CtxRef> {
+        self.root.clone_ref(py)
+    }
+
+    /// Polls what was woken. Called by the loop.
+    fn pump(&self, py: Python<'_>) -> PyResult<()> {
+        self.owner.host().map_or(Ok(()), |host| host.pump_now(py))
+    }
+
+    /// A background thread woke something. Called by the loop.
+    fn on_wake(&self, py: Python<'_>) -> PyResult<()> {
+        let Ok(host) = self.owner.host() else { return Ok(()) };
+        let mut bytes = [0; 64];
+        let _ = (&host.wakes).read(&mut bytes);
+        host.pump_now(py)
+    }
+
+    /// Whether this host can still be used; raises on a foreign thread and after a fork.
+    fn check(&self) -> PyResult<bool> {
+        let error = match self.owner.host() {
+            Ok(_) => return Ok(true),
+            Err(error) => error,
+        };
+        if self.owner.is_here() { Ok(false) } else { Err(error) }
+    }
+
+    /// Whether this host can still be used on this thread.
+    fn is_alive(&self) -> bool {
+        self.owner.host().is_ok()
+    }
+
+    /// Opens an agent: a future of its handle.
+    #[pyo3(signature = (id, options, setup=None))]
+    fn open_agent(
+        &self,
+        py: Python<'_>,
+        id: String,
+        options: AgentOptions,
+        setup: Option<Py<PyAny>>,
+    ) -> PyResult<Py<PyAny>> {
+        let host = self.owner.host()?;
+        guarded(|| {
+            let opening = options.open(py, &host, id, setup)?;
+            let weak = Rc::downgrade(&host);
+            host.as_caller(py, || {
+                host.export(py, async move {
+                    let opened = opening.await;
+                    Python::attach(|py| {
+                        let agent = opened.map_err(|error| to_py(py, &error))?;
+                        let host = weak.upgrade().ok_or_else(|| invalid("the context is closed"))?;
+                        Ok(Py::new(py, AgentRef::new(&host, agent))?.into_any())
+                    })
+                })
+            })
+        })
+    }
+
+    /// The handle of a live agent.
+    fn find_agent(&self, id: &str) -> PyResult<Option<AgentRef>> {
+        let host = self.owner.host()?;
+        Ok(host.ctx.find_agent(id).map(|agent| AgentRef::new(&host, agent)))
+    }
+
+    /// The ids of the live agents, in order of registration.
+    fn agent_ids(&self) -> PyResult<Vec<String>> {
+        let host = self.owner.host()?;
+        Ok(host.ctx.agents().iter().map(|agent| agent.id().to_string()).collect())
+    }
+
+    /// Disposes every agent, makes everything durable and undoes what was registered.
+    fn close(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let host = self.owner.host()?;
+        let ctx = host.ctx.clone();
+        host.export_done(py, async move { ctx.close().await })
+    }
+
+    /// Drops the core. Handles stay and say so.
+    fn kill(&self, py: Python<'_>) {
+        if let Ok(host) = self.owner.host() {
+            host.kill(py);
+        }
+    }
+}
+
+/// A handle to a value of this host's.
+impl HostState {
+    /// Gives a value to this host.
+    pub fn handle<T: 'static>(&self, value: T) -> Handle<T> {
+        Handle::new(self, value)
+    }
+}

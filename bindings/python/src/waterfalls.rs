@@ -1,0 +1,451 @@
+//! Waterfalls for Python: `listener(payload, next)`, plain or `async`. A decision is plain JSON; `await next()` gives
+//! the inner one, and returning `None` after it keeps that.
+
+use crate::captured::Captured;
+use crate::convert;
+use crate::ctx::alive;
+use crate::errors::to_py;
+use crate::gate::Handle;
+use crate::host::HostState;
+use crate::notices::{self, SignalRef};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use turnwheel::agent::{PreStep, PreStepDecision, Recovery, RequestErrorEvent, RequestEvent, TurnStopping, Waterfall};
+use turnwheel::context::Registration;
+use turnwheel::error::{Code, Error, Result};
+use turnwheel::json::Value;
+use turnwheel::llm::{CallConfig, ToolSchema};
+use turnwheel::runtime::Signal;
+use turnwheel::system_prompt::{Assembly, AssemblyRequest, ContextText, Section};
+use turnwheel::tools::{PostDecision, PostExecute, PreDecision, PreExecute};
+use turnwheel::{Agent, Block, Context, Message};
+
+/// Registers a listener of a waterfall or of `agent/turn-stopping`.
+pub fn register(
+    host: &Rc<HostState>,
+    ctx: &Context,
+    name: &str,
+    listener: Py<PyAny>,
+    captured: Rc<Captured>,
+) -> Result<Registration> {
+    match name {
+        PreStep::NAME => bridge::<PreStep>(host, ctx, listener, captured),
+        RequestEvent::NAME => bridge::<RequestEvent>(host, ctx, listener, captured),
+        RequestErrorEvent::NAME => bridge::<RequestErrorEvent>(host, ctx, listener, captured),
+        AssemblyRequest::NAME => bridge::<AssemblyRequest>(host, ctx, listener, captured),
+        PreExecute::NAME => bridge::<PreExecute>(host, ctx, listener, captured),
+        PostExecute::NAME => bridge::<PostExecute>(host, ctx, listener, captured),
+        "agent/turn-stopping" => stopping(host, ctx, listener, captured),
+        _ => Err(turnwheel::agent::unknown_event(name)),
+    }
+}
+
+/// How a waterfall crosses the border.
+trait Bridge: Waterfall {
+    fn agent(&self) -> Option<&Agent>;
+    fn signal(&self) -> &Signal;
+    /// The payload's own members.
+    fn describe(&self, py: Python<'_>, data: &Bound<'_, PyDict>) -> PyResult<()>;
+    /// What a listener changed in its payload.
+    fn take_back(&self, _payload: &Bound<'_, PyAny>) -> PyResult<()> {
+        Ok(())
+    }
+    fn decided(decision: &Self::Output) -> Value;
+    /// Reads a decision; `inner` is what the continuation decided, if it ran.
+    fn decision(value: &Value, inner: Option<Self::Output>) -> Result<Self::Output>;
+}
+
+/// The continuation of one listener.
+#[pyclass(frozen, module = "turnwheel._turnwheel")]
+struct NextRef(Handle<Continue>);
+
+type Continue = Box<dyn Fn(Python<'_>) -> PyResult<Py<PyAny>>>;
+
+#[pymethods]
+impl NextRef {
+    /// Runs the rest of the waterfall: a future of its decision.
+    fn __call__(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        self.0.with(|_, proceed| proceed(py))
+    }
+}
+
+fn bridge<P: Bridge>(
+    host: &Rc<HostState>,
+    ctx: &Context,
+    listener: Py<PyAny>,
+    captured: Rc<Captured>,
+) -> Result<Registration>
+where
+    P::Output: Clone,
+{
+    let host = Rc::downgrade(host);
+    let listener = Rc::new(listener);
+    ctx.waterfall::<P, _>(move |payload, next| {
+        let (host, captured, listener) = (host.clone(), captured.clone(), listener.clone());
+        async move {
+            let host = alive(&host)?;
+            let inner: Rc<RefCell<Option<P::Output>>> = Rc::default();
+            let (kept, shown, frontend) = (inner.clone(), payload.clone(), host.clone());
+            let arguments = move |py: Python<'_>| {
+                let object = payload_object(py, &frontend, P::NAME, shown.agent(), shown.signal(), |data| {
+                    shown.describe(py, data)
+                })?;
+                let given = object.clone().unbind();
+                let weak = Rc::downgrade(&frontend);
+                let proceed: Continue = Box::new(move |py| {
+                    shown.take_back(given.bind(py))?;
+                    let host = alive(&weak).map_err(|error| to_py(py, &error))?;
+                    let (rest, kept) = (next.call(), kept.clone());
+                    let rest = host.ctx.root().future_with_initiator(shown.agent(), rest);
+                    host.export(py, async move {
+                        let decision = rest.await;
+                        Python::attach(|py| {
+                            let decision = decision.map_err(|error| to_py(py, &error))?;
+                            let shown = convert::to_py(py, &P::decided(&decision))?.unbind();
+                            *kept.borrow_mut() = Some(decision);
+                            Ok(shown)
+                        })
+                    })
+                });
+                let next = Py::new(py, NextRef(frontend.handle(proceed)))?.into_any();
+                Ok(vec![listener.clone_ref(py), object.unbind(), next])
+            };
+            let captured = host.context_of(payload.agent(), &captured);
+            let returned = host.call(captured, arguments, None).await?;
+            let inner = inner.borrow_mut().take();
+            Python::attach(|py| {
+                let returned = returned.bind(py);
+                match inner {
+                    Some(inner) if returned.is_none() => Ok(inner),
+                    None if returned.is_none() => {
+                        let message = format!("a listener of {} must return a decision or `await next()`", P::NAME);
+                        Err(Error::host(message))
+                    }
+                    inner => {
+                        let what = format!("the decision of a listener of {}", P::NAME);
+                        let value = convert::from_py_or(returned, Code::InvalidArgument, &what)?;
+                        P::decision(&value, inner)
+                    }
+                }
+            })
+        }
+    })
+}
+
+fn payload_object<'py>(
+    py: Python<'py>,
+    host: &Rc<HostState>,
+    name: &str,
+    agent: Option<&Agent>,
+    signal: &Signal,
+    describe: impl FnOnce(&Bound<'py, PyDict>) -> PyResult<()>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let data = PyDict::new(py);
+    data.set_item("agent", notices::agent(py, host, agent)?)?;
+    data.set_item("signal", SignalRef::new(host, signal.clone()))?;
+    describe(&data)?;
+    host.frontend.bind(py).call_method1("_payload", (name, data))
+}
+
+fn stopping(
+    host: &Rc<HostState>,
+    ctx: &Context,
+    listener: Py<PyAny>,
+    captured: Rc<Captured>,
+) -> Result<Registration> {
+    let host = Rc::downgrade(host);
+    let listener = Rc::new(listener);
+    ctx.on_turn_stopping(move |payload: Rc<TurnStopping>| {
+        let (host, captured, listener) = (host.clone(), captured.clone(), listener.clone());
+        async move {
+            let host = alive(&host)?;
+            let captured = host.context_of(Some(&payload.agent), &captured);
+            let frontend = host.clone();
+            let arguments = move |py: Python<'_>| {
+                let (agent, signal) = (Some(&payload.agent), &payload.signal);
+                let object = payload_object(py, &frontend, "agent/turn-stopping", agent, signal, |data| {
+                    data.set_item("turn", payload.turn)
+                })?;
+                Ok(vec![listener.clone_ref(py), object.unbind()])
+            };
+            host.call(captured, arguments, None).await.map(drop)
+        }
+    })
+}
+
+fn bad(event: &str, expected: &str) -> Error {
+    Error::new(Code::InvalidArgument, format!("a decision of {event} is {expected}"))
+}
+
+fn messages(value: Option<&Value>) -> Result<Vec<Arc<Message>>> {
+    let list = value.and_then(Value::as_array).unwrap_or_default();
+    list.iter().map(|message| Message::from_value(message).map(Arc::new)).collect()
+}
+
+fn blocks(value: &Value) -> Vec<Block> {
+    match value {
+        Value::String(text) => vec![Block::Text(text.clone())],
+        other => other.as_array().unwrap_or_default().iter().map(Block::from_value).collect(),
+    }
+}
+
+/// A member that is given: `None` in Python means absent (D-14).
+fn given<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
+    value.get(key).filter(|member| !member.is_null())
+}
+
+fn kind(value: &Value) -> Option<&str> {
+    value.as_str().or_else(|| value.get("kind")?.as_str())
+}
+
+impl Bridge for PreStep {
+    fn agent(&self) -> Option<&Agent> {
+        Some(&self.agent)
+    }
+
+    fn signal(&self) -> &Signal {
+        &self.signal
+    }
+
+    fn describe(&self, py: Python<'_>, data: &Bound<'_, PyDict>) -> PyResult<()> {
+        data.set_item("turn", self.turn)?;
+        data.set_item("step", self.step)?;
+        let messages = self.messages.borrow().clone();
+        data.set_item("messages", convert::messages(py, &messages)?)
+    }
+
+    fn take_back(&self, payload: &Bound<'_, PyAny>) -> PyResult<()> {
+        let value = convert::argument(&payload.getattr("messages")?, "messages")?;
+        let messages = messages(Some(&value)).map_err(|error| to_py(payload.py(), &error))?;
+        *self.messages.borrow_mut() = messages;
+        Ok(())
+    }
+
+    fn decided(decision: &PreStepDecision) -> Value {
+        match decision {
+            PreStepDecision::Enter(messages) => {
+                let messages = messages.iter().map(|message| message.to_value()).collect::<Vec<_>>();
+                let mut object = turnwheel::json::Object::new();
+                object.insert("kind", "enter");
+                object.insert("messages", messages);
+                object.into()
+            }
+            PreStepDecision::Reject => turnwheel::json!({"kind": "reject"}),
+        }
+    }
+
+    fn decision(value: &Value, _inner: Option<PreStepDecision>) -> Result<PreStepDecision> {
+        match kind(value) {
+            Some("reject") => Ok(PreStepDecision::Reject),
+            Some("enter") if value.get("messages").is_some() => {
+                Ok(PreStepDecision::Enter(messages(value.get("messages"))?))
+            }
+            _ => Err(bad(Self::NAME, "{\"kind\": \"enter\", \"messages\": [...]} or {\"kind\": \"reject\"}")),
+        }
+    }
+}
+
+impl Bridge for RequestEvent {
+    fn agent(&self) -> Option<&Agent> {
+        Some(&self.agent)
+    }
+
+    fn signal(&self) -> &Signal {
+        &self.signal
+    }
+
+    fn describe(&self, _py: Python<'_>, data: &Bound<'_, PyDict>) -> PyResult<()> {
+        data.set_item("turn", self.turn)?;
+        data.set_item("step", self.step)
+    }
+
+    fn decided(decision: &CallConfig) -> Value {
+        decision.to_value()
+    }
+
+    fn decision(value: &Value, _inner: Option<CallConfig>) -> Result<CallConfig> {
+        CallConfig::from_value(value)
+    }
+}
+
+impl Bridge for RequestErrorEvent {
+    fn agent(&self) -> Option<&Agent> {
+        Some(&self.agent)
+    }
+
+    fn signal(&self) -> &Signal {
+        &self.signal
+    }
+
+    fn describe(&self, py: Python<'_>, data: &Bound<'_, PyDict>) -> PyResult<()> {
+        data.set_item("turn", self.turn)?;
+        data.set_item("step", self.step)?;
+        data.set_item("provider", &self.provider)?;
+        data.set_item("failure", convert::to_py(py, &self.failure.to_value())?)
+    }
+
+    fn decided(decision: &Recovery) -> Value {
+        match decision {
+            Recovery::Retry => "retry".into(),
+            Recovery::Terminal => "terminal".into(),
+        }
+    }
+
+    fn decision(value: &Value, _inner: Option<Recovery>) -> Result<Recovery> {
+        match kind(value) {
+            Some("retry") => Ok(Recovery::Retry),
+            Some("terminal") => Ok(Recovery::Terminal),
+            _ => Err(bad(Self::NAME, "\"retry\" or \"terminal\"")),
+        }
+    }
+}
+
+impl Bridge for AssemblyRequest {
+    fn agent(&self) -> Option<&Agent> {
+        Some(&self.agent)
+    }
+
+    fn signal(&self) -> &Signal {
+        &self.signal
+    }
+
+    fn describe(&self, _py: Python<'_>, _data: &Bound<'_, PyDict>) -> PyResult<()> {
+        Ok(())
+    }
+
+    fn decided(assembly: &Assembly) -> Value {
+        let mut object = turnwheel::json::Object::new();
+        let sections = assembly.sections.iter().map(
+            |section| turnwheel::json!({"name": section.name, "order": section.order, "text": section.text.to_string()}),
+        );
+        object.insert("sections", sections.collect::<Vec<_>>());
+        let tools = assembly.tools.iter().map(|tool| turnwheel::json::parse(tool.json()).unwrap_or(Value::Null));
+        object.insert("tools", tools.collect::<Vec<_>>());
+        let mut variables = turnwheel::json::Object::new();
+        for (name, text) in &assembly.variables {
+            variables.insert(name.as_str(), text.as_deref().map_or(Value::Null, Value::from));
+        }
+        object.insert("variables", variables);
+        let contexts = assembly.contexts.iter();
+        let contexts = contexts.map(|text| turnwheel::json!({"name": text.name, "text": text.text.to_string()}));
+        object.insert("contexts", contexts.collect::<Vec<_>>());
+        object.into()
+    }
+
+    fn decision(value: &Value, inner: Option<Assembly>) -> Result<Assembly> {
+        let bad = || bad(Self::NAME, "a dict of sections, tools, variables and contexts, as `await next()` gives it");
+        let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).map(str::to_owned);
+        let mut assembly = inner.unwrap_or_default();
+        if let Some(list) = given(value, "sections") {
+            let section = |value: &Value| {
+                let order = value.get("order").and_then(Value::as_f64).unwrap_or_default();
+                Some(Section { name: text(value, "name")?, order, text: text(value, "text")?.into() })
+            };
+            let list = list.as_array().ok_or_else(bad)?.iter();
+            assembly.sections = list.map(section).collect::<Option<_>>().ok_or_else(bad)?;
+        }
+        if let Some(list) = given(value, "tools") {
+            let list = list.as_array().ok_or_else(bad)?.iter();
+            let tools = list.map(|tool| ToolSchema::from_value(tool).map(Arc::new));
+            assembly.tools = tools.collect::<Option<_>>().ok_or_else(bad)?;
+        }
+        if let Some(variables) = given(value, "variables") {
+            let variables = variables.as_object().ok_or_else(bad)?.iter();
+            assembly.variables =
+                variables.map(|(name, text)| (name.to_owned(), text.as_str().map(Arc::from))).collect();
+        }
+        if let Some(list) = given(value, "contexts") {
+            let context =
+                |value: &Value| Some(ContextText { name: text(value, "name")?, text: text(value, "text")?.into() });
+            let list = list.as_array().ok_or_else(bad)?.iter();
+            assembly.contexts = list.map(context).collect::<Option<_>>().ok_or_else(bad)?;
+        }
+        Ok(assembly)
+    }
+}
+
+impl Bridge for PreExecute {
+    fn agent(&self) -> Option<&Agent> {
+        self.call.agent.as_ref()
+    }
+
+    fn signal(&self) -> &Signal {
+        &self.call.signal
+    }
+
+    fn describe(&self, py: Python<'_>, data: &Bound<'_, PyDict>) -> PyResult<()> {
+        notices::call_members(py, data, &self.call)
+    }
+
+    fn decided(decision: &PreDecision) -> Value {
+        match decision {
+            PreDecision::Allow => turnwheel::json!({"kind": "allow"}),
+            PreDecision::Deny(reason) => turnwheel::json!({"kind": "deny", "reason": reason}),
+            PreDecision::Ask(Some(reason)) => turnwheel::json!({"kind": "ask", "reason": reason}),
+            PreDecision::Ask(None) => turnwheel::json!({"kind": "ask"}),
+        }
+    }
+
+    fn decision(value: &Value, _inner: Option<PreDecision>) -> Result<PreDecision> {
+        let reason = given(value, "reason").and_then(Value::as_str).map(str::to_owned);
+        match (kind(value), reason) {
+            (Some("allow"), _) => Ok(PreDecision::Allow),
+            (Some("deny"), Some(reason)) => Ok(PreDecision::Deny(reason)),
+            (Some("ask"), reason) => Ok(PreDecision::Ask(reason)),
+            _ => Err(bad(Self::NAME, "{\"kind\": \"allow\"}, {\"kind\": \"deny\", \"reason\": ...} or {\"kind\": \"ask\"}")),
+        }
+    }
+}
+
+impl Bridge for PostExecute {
+    fn agent(&self) -> Option<&Agent> {
+        self.call.agent.as_ref()
+    }
+
+    fn signal(&self) -> &Signal {
+        &self.call.signal
+    }
+
+    fn describe(&self, py: Python<'_>, data: &Bound<'_, PyDict>) -> PyResult<()> {
+        notices::call_members(py, data, &self.call)?;
+        notices::outcome_members(py, data, &self.outcome)
+    }
+
+    fn decided(decision: &PostDecision) -> Value {
+        let mut object = turnwheel::json::Object::new();
+        let list = |blocks: &[Block]| blocks.iter().map(Block::to_value).collect::<Vec<_>>();
+        let contexts = match decision {
+            PostDecision::Accept { content, value, contexts } => {
+                object.insert("kind", "accept");
+                object.insert_some("content", content.as_deref().map(list));
+                object.insert_some("value", value.clone());
+                contexts
+            }
+            PostDecision::Block { feedback, contexts } => {
+                object.insert("kind", "block");
+                object.insert("feedback", list(feedback));
+                contexts
+            }
+        };
+        if !contexts.is_empty() {
+            object.insert("contexts", contexts.iter().map(|message| message.to_value()).collect::<Vec<_>>());
+        }
+        object.into()
+    }
+
+    fn decision(value: &Value, _inner: Option<PostDecision>) -> Result<PostDecision> {
+        let contexts = messages(given(value, "contexts"))?;
+        match (kind(value), given(value, "feedback")) {
+            (Some("accept"), _) => Ok(PostDecision::Accept {
+                content: given(value, "content").map(blocks),
+                value: given(value, "value").cloned(),
+                contexts,
+            }),
+            (Some("block"), Some(feedback)) => Ok(PostDecision::Block { feedback: blocks(feedback), contexts }),
+            _ => Err(bad(Self::NAME, "{\"kind\": \"accept\", ...} or {\"kind\": \"block\", \"feedback\": ...}")),
+        }
+    }
+}

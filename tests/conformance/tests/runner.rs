@@ -1,0 +1,164 @@
+//! The runner tells right from wrong.
+
+use serde_json::{Value as Json, json};
+use std::fs;
+use std::path::{Path, PathBuf};
+use turnwheel_conformance::{Options, Report, Verdict, check, run_folder};
+
+fn recorded(name: &str) -> Json {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios").join(format!("{name}.json"));
+    let text = fs::read_to_string(path).expect("the scenario exists");
+    serde_json::from_str(&text).expect("the scenario is JSON")
+}
+
+fn verdict(scenario: &Json) -> Verdict {
+    let name = scenario["name"].as_str().expect("a scenario has a name");
+    check(name, &scenario.to_string(), None)
+}
+
+/// The lines of a failure.
+fn failure(scenario: &Json) -> String {
+    match verdict(scenario) {
+        Verdict::Failed(lines) => lines.join("\n"),
+        Verdict::Passed => panic!("{} passed", scenario["name"]),
+    }
+}
+
+#[test]
+fn a_recorded_scenario_passes() {
+    assert_eq!(verdict(&recorded("tool-single")), Verdict::Passed);
+}
+
+#[test]
+fn a_wrong_expectation_fails_with_its_path() {
+    let mut scenario = recorded("tool-single");
+    scenario["expect"]["agents"]["a1"]["log"][1]["data"]["turn"] = json!(7);
+    assert_eq!(failure(&scenario), "  agents.a1.log[1].data.turn: expected 7, got 1");
+}
+
+#[test]
+fn every_part_of_the_expectation_is_compared() {
+    let parts = ["/live", "/agents/a1/status", "/agents/a1/header", "/agents/a1/pending", "/agents/a1/work"];
+    let lists = ["history", "log", "notices", "requests", "tools"].map(|part| format!("/agents/a1/{part}"));
+    let marks = ["/errors".to_owned(), "/steps".into(), "/steps/1/agents/a1/notices".into()];
+    for pointer in parts.map(str::to_owned).into_iter().chain(lists).chain(marks) {
+        let mut scenario = recorded("tool-single");
+        *scenario["expect"].pointer_mut(&pointer).expect("the part is recorded") = json!(["something else"]);
+        assert!(failure(&scenario).contains("something else"), "{pointer} is not compared");
+    }
+}
+
+#[test]
+fn a_missing_part_is_not_the_same_as_null() {
+    let mut scenario = recorded("tool-single");
+    scenario["expect"]["agents"]["a1"]["extra"] = Json::Null;
+    assert_eq!(failure(&scenario), "  agents.a1.extra: expected null, got nothing");
+}
+
+#[test]
+fn unknown_fields_fail_wherever_they_stand() {
+    let places = ["", "/steps/0", "/tools/0", "/model/0", "/model/0/calls/0"];
+    for place in places {
+        let mut scenario = recorded("tool-single");
+        scenario.pointer_mut(place).expect("the place exists")["surprise"] = json!(1);
+        assert!(failure(&scenario).contains("surprise"), "an unknown field in {place:?} is accepted");
+    }
+    let mut scenario = recorded("prestep-append");
+    scenario["on"][0]["do"]["surprise"] = json!(1);
+    assert!(failure(&scenario).contains("surprise"));
+}
+
+#[test]
+fn unknown_names_fail() {
+    let mut action = recorded("tool-single");
+    action["steps"][0]["act"] = json!("teleport");
+    assert!(failure(&action).contains("unknown action `teleport`"));
+    let mut event = recorded("prestep-append");
+    event["on"][0]["event"] = json!("agent/sneezed");
+    assert!(failure(&event).contains("unknown event"));
+    let mut tag = recorded("tool-single");
+    tag["needs"] = json!(["telepathy"]);
+    assert!(failure(&tag).contains("unknown feature tag"));
+}
+
+#[test]
+fn a_response_too_many_or_too_few_fails() {
+    let mut more = recorded("tool-single");
+    more["model"].as_array_mut().expect("a list").push(json!({ "text": "unasked" }));
+    assert_eq!(failure(&more), "  1 scripted responses were not asked for");
+    let mut fewer = recorded("tool-single");
+    fewer["model"].as_array_mut().expect("a list").pop();
+    assert!(failure(&fewer).starts_with("  the script of a1 has no response left"));
+}
+
+struct Folder(tempfile::TempDir);
+
+impl Folder {
+    /// One scenario that passes and one that fails.
+    fn new() -> Self {
+        let folder = Self(tempfile::tempdir().expect("a folder"));
+        let good = recorded("tool-single");
+        let mut bad = recorded("route-followup-idle");
+        bad["expect"]["live"] = json!([]);
+        folder.write("scenarios/tool-single.json", &good.to_string());
+        folder.write("scenarios/route-followup-idle.json", &bad.to_string());
+        folder
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().expect("a file has a folder")).expect("the folder can be made");
+        fs::write(path, text).expect("the file can be written");
+    }
+
+    fn run(&self, pending: Option<&str>) -> Report {
+        let decisions = self.path("decisions");
+        let options = Options {
+            scenarios: self.path("scenarios"),
+            is_whole_set: true,
+            decisions: decisions.exists().then_some(decisions),
+            pending: pending.map(|text| {
+                self.write("pending.txt", text);
+                self.path("pending.txt")
+            }),
+        };
+        run_folder(&options).expect("the folder can be read")
+    }
+}
+
+fn failed(report: &Report) -> Vec<(&str, &str)> {
+    report.failed.iter().map(|(name, lines)| (name.as_str(), lines[0].trim())).collect()
+}
+
+#[test]
+fn a_pending_scenario_that_fails_is_no_failure() {
+    let report = Folder::new().run(Some("# known\nroute-followup-idle # soon\n"));
+    assert_eq!((report.passed, failed(&report)), (1, vec![]));
+    assert_eq!(report.pending, ["route-followup-idle"]);
+}
+
+#[test]
+fn a_pending_scenario_that_passes_is_a_failure() {
+    let report = Folder::new().run(Some("route-followup-idle\ntool-single\n"));
+    assert_eq!(failed(&report), [("tool-single", "listed as pending but passes")]);
+}
+
+#[test]
+fn a_pending_name_without_a_scenario_is_a_failure() {
+    let report = Folder::new().run(Some("route-followup-idle\nno-such\n"));
+    assert_eq!(failed(&report), [("no-such", "listed as pending but there is no such scenario")]);
+}
+
+#[test]
+fn a_decision_replaces_the_recorded_result() {
+    let folder = Folder::new();
+    let expect = &recorded("route-followup-idle")["expect"];
+    let decision = json!({ "decision": "D-99", "why": "to see it", "expect": expect });
+    folder.write("decisions/route-followup-idle.json", &decision.to_string());
+    let report = folder.run(None);
+    assert_eq!((report.passed, failed(&report)), (2, vec![]));
+}
