@@ -104,10 +104,10 @@ def test_a_process_killed_in_mid_turn_loses_nothing(tmp_path: pathlib.Path) -> N
             assert_balanced(agent)
             ends = [e.data["reason"]["kind"] for e in agent.session.events() if e.type == "turn/end"]
             assert ends == ["interrupted"]
-            assert agent.receipt("q2").state["state"] == "pending", "the queued prompt survived"
+            assert agent.receipt("q2").state["kind"] == "pending", "the queued prompt survived"
             agent.wake()
             await agent.when_idle()
-            assert agent.receipt("q2").state["state"] == "ended"
+            assert agent.receipt("q2").state["kind"] == "ended"
             last = agent.session.events()[-1].data["reason"]["kind"]
             assert last in ("completed", "max-tokens"), "the server accepted the repaired history"
             assert_balanced(agent)

@@ -40,11 +40,8 @@ impl AgentOptions {
         id: String,
         setup: Option<Py<PyAny>>,
     ) -> PyResult<impl Future<Output = Result<Agent>> + use<>> {
-        let options = turnwheel::AgentOptions {
-            provider: self.provider,
-            model: self.model,
-            max_tokens: self.max_tokens,
-        };
+        let options =
+            turnwheel::AgentOptions { provider: self.provider, model: self.model, max_tokens: self.max_tokens };
         options.check().or_raise()?;
         let mut builder = host.ctx.agent(id).options(options);
         if let Some(cwd) = self.cwd {
@@ -79,8 +76,7 @@ impl AgentRef {
 }
 
 fn target(name: &str) -> PyResult<InboxTarget> {
-    InboxTarget::parse(name)
-        .ok_or_else(|| invalid(format!("a target is \"next-turn\" or \"next-step\", not {name:?}")))
+    InboxTarget::parse(name).ok_or_else(|| invalid(format!("a target is \"next-turn\" or \"next-step\", not {name:?}")))
 }
 
 fn cause(value: &Bound<'_, PyAny>) -> PyResult<CancelCause> {
@@ -230,9 +226,8 @@ impl AgentRef {
     }
 
     fn stream(&self, message: &Bound<'_, PyAny>) -> PyResult<StreamRef> {
-        let (host, stream) = self.deliver(message, |_, agent, message| {
-            Ok((agent.stream(message)?, agent.session().id().clone()))
-        })?;
+        let (host, stream) =
+            self.deliver(message, |_, agent, message| Ok((agent.stream(message)?, agent.session().id().clone())))?;
         Ok(StreamRef::turn(&host, stream.0, stream.1))
     }
 
@@ -244,9 +239,8 @@ impl AgentRef {
             let run = move |signal: turnwheel::runtime::Signal| async move {
                 let host = alive(&weak)?;
                 let (frontend, fires) = (host.clone(), signal.clone());
-                let arguments = move |py: Python<'_>| {
-                    Ok(vec![task, Py::new(py, SignalRef::new(&frontend, signal))?.into_any()])
-                };
+                let arguments =
+                    move |py: Python<'_>| Ok(vec![task, Py::new(py, SignalRef::new(&frontend, signal))?.into_any()]);
                 host.call(captured, arguments, Some(fires)).await
             };
             let done = host.as_caller(py, || agent.run_maintenance(run)).or_raise()?;

@@ -118,10 +118,12 @@ impl CtxRef {
                     })();
                     let Err(raised) = heard else { return Ok(()) };
                     host.note_fatal(py, &raised);
-                    if notice.kind() != NoticeKind::Created {
-                        host.event_loop.report(py, &format!("a listener of {} failed", notice.kind().as_str()), &raised);
+                    if kind == NoticeKind::Created {
+                        return Err(crate::errors::from_py(py, raised));
                     }
-                    Err(crate::errors::from_py(py, raised))
+                    // Reported here and not by the core, so that Python sees the traceback, and once.
+                    host.event_loop.report(py, &format!("a listener of {} failed", kind.as_str()), &raised);
+                    Ok(())
                 })
             };
             ctx.on(kind, listen).or_raise()
@@ -176,14 +178,7 @@ impl CtxRef {
     }
 
     /// Registers a prompt section, a section used alone, a runtime context or a variable.
-    fn prompt(
-        &self,
-        py: Python<'_>,
-        kind: &str,
-        name: &str,
-        order: f64,
-        text: Py<PyAny>,
-    ) -> PyResult<RegistrationRef> {
+    fn prompt(&self, py: Python<'_>, kind: &str, name: &str, order: f64, text: Py<PyAny>) -> PyResult<RegistrationRef> {
         let captured = Rc::new(Captured::current(py)?);
         self.register(|host, ctx| {
             let text = prompt_text(py, host, text, captured)?;

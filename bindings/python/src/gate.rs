@@ -108,9 +108,11 @@ impl Owner {
     }
 }
 
-/// Every host of this thread, for the end of the interpreter.
+/// Every host of this thread, for the end of the interpreter. In the child of a fork the parent's are not ours to end:
+/// the two share what the loop watches.
 pub fn hosts_here() -> Vec<Rc<HostState>> {
-    HOSTS.with(|hosts| hosts.borrow().values().cloned().collect())
+    let all: Vec<Rc<HostState>> = HOSTS.with(|hosts| hosts.borrow().values().cloned().collect());
+    all.into_iter().filter(|host| host.owner.is_here()).collect()
 }
 
 /// A name for a value that lives in a host.

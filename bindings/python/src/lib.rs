@@ -10,6 +10,7 @@ mod errors;
 mod event;
 mod gate;
 mod host;
+mod logs;
 mod models;
 mod notices;
 mod session;
@@ -76,6 +77,8 @@ mod _turnwheel {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
-        super::check_interpreter(module.py())
+        super::check_interpreter(module.py())?;
+        super::logs::install();
+        Ok(())
     }
 }

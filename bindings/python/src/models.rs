@@ -23,11 +23,7 @@ use turnwheel::message::Usage;
 use turnwheel::runtime::LocalBoxFuture;
 
 /// The adapter of a Python object: an `OpenAIChat`, a `Scripted`, or a function.
-pub fn adapter(
-    host: &Rc<HostState>,
-    value: &Bound<'_, PyAny>,
-    captured: Rc<Captured>,
-) -> PyResult<Rc<dyn Adapter>> {
+pub fn adapter(host: &Rc<HostState>, value: &Bound<'_, PyAny>, captured: Rc<Captured>) -> PyResult<Rc<dyn Adapter>> {
     if let Ok(options) = value.cast::<OpenAIChatOptions>() {
         return Ok(Rc::new(options.get().build()?));
     }
@@ -240,9 +236,8 @@ impl ChunkSink {
     /// Adds a chunk; raises `MALFORMED_CHUNK` for what is none.
     fn push(&self, value: &Bound<'_, PyAny>) -> PyResult<()> {
         let value = convert::argument(value, "chunk")?;
-        let chunk = Chunk::from_value(&value).ok_or_else(|| {
-            Error::new(Code::MalformedChunk, format!("{} is not a stream chunk", value.to_text()))
-        });
+        let chunk = Chunk::from_value(&value)
+            .ok_or_else(|| Error::new(Code::MalformedChunk, format!("{} is not a stream chunk", value.to_text())));
         let waker = {
             let mut state = lock(&self.0);
             state.chunks.push_back(chunk.or_raise()?);

@@ -51,6 +51,12 @@ pub fn object<'py>(py: Python<'py>, host: &Rc<HostState>, notice: &Notice) -> Py
             data.set_item("step", step)?;
             data.set_item("error", errors::to_py(py, error).into_value(py))?;
         }
+        // The scope of a registration has no face in Python.
+        Notice::ToolsChanged { .. } | Notice::PromptChanged { .. } => {}
+        Notice::ConfigStartFailed { session_id: id, error } => {
+            session_id = Some(id.to_string());
+            data.set_item("error", errors::to_py(py, error).into_value(py))?;
+        }
         Notice::ToolResult { result, .. } => {
             call_members(py, &data, &result.call)?;
             outcome_members(py, &data, &result.outcome)?;

@@ -17,6 +17,8 @@ use turnwheel::error::{Error, Result};
 use turnwheel::id::SessionId;
 use turnwheel::session::Event as CoreEvent;
 
+type Item = Option<Result<(Arc<CoreEvent>, SessionId)>>;
+
 enum Source {
     Turn { stream: Box<EventStream>, session: SessionId },
     Log { session: Session, next: u64 },
@@ -29,7 +31,7 @@ struct State {
 }
 
 impl State {
-    fn poll(&self, context: &mut TaskContext<'_>) -> Poll<Option<Result<(Arc<CoreEvent>, SessionId)>>> {
+    fn poll(&self, context: &mut TaskContext<'_>) -> Poll<Item> {
         match &mut *self.source.borrow_mut() {
             Source::Turn { stream, session } => {
                 stream.poll(context).map(|item| item.map(|item| item.map(|event| (event, session.clone()))))
@@ -75,7 +77,9 @@ impl StreamRef {
             let mut context = TaskContext::from_waker(Waker::noop());
             while list.len() < limit && !state.done.get() {
                 match state.poll(&mut context) {
-                    Poll::Ready(Some(Ok((event, session)))) => list.append(Event::new(event, session).into_pyobject(py)?)?,
+                    Poll::Ready(Some(Ok((event, session)))) => {
+                        list.append(Event::new(event, session).into_pyobject(py)?)?
+                    }
                     Poll::Ready(Some(Err(error))) => {
                         state.done.set(true);
                         if list.is_empty() {

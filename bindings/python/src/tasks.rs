@@ -61,11 +61,8 @@ impl HostState {
             let result = future.await;
             Python::attach(|py| settle(py, &settled, result));
         });
-        let exported = Rc::new(Exported {
-            future: RefCell::new(Some(run)),
-            dropped: Cell::new(false),
-            waker: RefCell::new(None),
-        });
+        let exported =
+            Rc::new(Exported { future: RefCell::new(Some(run)), dropped: Cell::new(false), waker: RefCell::new(None) });
         let polled = exported.clone();
         self.runtime.spawn(std::future::poll_fn(move |context| polled.poll(context)));
         if !promise.bind(py).call_method0("done")?.is_truthy()? {

@@ -54,9 +54,8 @@ impl Definition {
         }
         if let Some(classify) = parallel {
             tool = tool.parallel_when(move |arguments| {
-                let classified = Python::attach(|py| {
-                    classify.bind(py).call1((convert::to_py(py, arguments)?,))?.is_truthy()
-                });
+                let classified =
+                    Python::attach(|py| classify.bind(py).call1((convert::to_py(py, arguments)?,))?.is_truthy());
                 // A classifier that fails says nothing, and so the call runs alone.
                 classified.unwrap_or(false)
             });
@@ -94,7 +93,10 @@ fn output(returned: &Bound<'_, PyAny>) -> Result<ToolOutput> {
     } else {
         let content = json(&content, "content blocks")?;
         let blocks = content.as_array().ok_or_else(|| {
-            Error::new(Code::InvalidToolOutput, "content must be a list of blocks, for example {\"type\": \"text\", ...}")
+            Error::new(
+                Code::InvalidToolOutput,
+                "content must be a list of blocks, for example {\"type\": \"text\", ...}",
+            )
         })?;
         ToolOutput::content(blocks.iter().map(Block::from_value).collect())
     };

@@ -182,7 +182,7 @@ def test_what_a_tool_raises_is_the_models_answer():
         ("Error: no such row", True, None),
         ("Error: KeyError: 'key'", True, None),
         ("Error: try later", True, "RATE"),
-        ('Error: unknown tool: "nobody"', True, "UNKNOWN_TOOL"),
+        ('Error: there is no tool named "nobody"', True, "UNKNOWN_TOOL"),
     ]
 
 
@@ -223,7 +223,7 @@ def test_outputs_that_json_carries():
 
         ctx.tool(name=f"t{index}", parameters={"type": "object"})(body)
     texts = [text for text, _, _ in answers(ctx, *(call(f"t{i}", call_id=f"c{i}") for i in range(len(good))))]
-    assert texts == ["null", "1152921504606846976", "0", "😀 \ufffd", "[1,2]", '{"p":{"x":1,"y":0}}', "1.5"]
+    assert texts == ["null", "1152921504606847000", "0", "😀 \ufffd", "[1,2]", '{"p":{"x":1,"y":0}}', "1.5"]
 
 
 def test_a_tool_may_ask_for_its_call_and_return_content_and_meta():
@@ -232,7 +232,6 @@ def test_a_tool_may_ask_for_its_call_and_return_content_and_meta():
     @ctx.tool
     async def note(call: tw.ToolCall, text: str):
         seen.update(id=call.call_id, agent=call.agent, args=call.arguments, fired=call.signal.cancelled)
-        call.defer_context("remember")
         call.conclude_turn()
         return tw.ToolOutput(content=[{"type": "text", "text": text}], meta={"k": 1})
 
@@ -246,6 +245,21 @@ def test_a_tool_may_ask_for_its_call_and_return_content_and_meta():
     agent, meta, results = run(main())
     assert seen == {"id": "id-7", "agent": agent, "args": {"text": "hi"}, "fired": False}
     assert meta == {"k": 1} and results == [("hi", False, None)] and ctx.script.request_count == 1
+
+
+def test_a_tool_may_add_context_for_the_next_step():
+    ctx = context(call("note"))
+
+    @ctx.tool
+    async def note(call: tw.ToolCall):
+        call.defer_context("remember this")
+
+    async def main():
+        async with open_agent(ctx) as agent:
+            await agent.run("go")
+
+    run(main())
+    assert ctx.script.requests[1]["messages"][-1]["content"] == [{"type": "text", "text": "remember this"}]
 
 
 def test_a_tool_timeout_ends_an_async_body():
@@ -282,3 +296,24 @@ def test_an_agents_own_tool_ends_with_it():
     first, second, third = run(main())
     assert [tool["name"] for tool in first["tools"]] == ["mine"] and "tools" not in third
     assert "own section" in first["system"] and "own section" not in (second.get("system") or "")
+
+
+def test_parallel_tools_overlap_and_answer_in_the_models_order():
+    import asyncio
+
+    ctx, log = context(tw.Reply(calls=[("1", "slow", {}), ("2", "fast", {})])), []
+
+    @ctx.tool(parallel=True)
+    async def slow():
+        log.append("slow starts")
+        await asyncio.sleep(0.02)
+        log.append("slow ends")
+        return "slow"
+
+    @ctx.tool(parallel=lambda arguments: arguments == {})
+    async def fast():
+        log.append("fast")
+        return "fast"
+
+    assert answers(ctx) == [("slow", False, None), ("fast", False, None)]
+    assert log == ["slow starts", "fast", "slow ends"]

@@ -3,6 +3,7 @@
 use super::{Agent, AgentStatus};
 use crate::error::{Code, Error, Result};
 use crate::events::{Channel, Snapshot, WaterfallListener, guarded, waterfall};
+use crate::id::SessionId;
 use crate::llm::{CallConfig, Failure, ModelRequest};
 use crate::message::Message;
 use crate::runtime::{LocalBoxFuture, Signal};
@@ -33,7 +34,8 @@ impl StartSource {
     }
 }
 
-/// Something happened. Notifications cannot veto, but for [`Notice::Created`] (EVT-9, EVT-10).
+/// Something happened. Notifications cannot veto, but for [`Notice::Created`] (EVT-9, EVT-10) and the two that follow a
+/// registration, which a failing listener rolls back (SYS-11).
 #[derive(Clone, Debug)]
 #[allow(missing_docs, reason = "the members are those of agent.md EVT-13 under the same names")]
 pub enum Notice {
@@ -49,6 +51,9 @@ pub enum Notice {
     Error { agent: Agent, turn: u64, step: u64, error: Error },
     SessionEvent { session: Session, agent: Option<Agent>, event: Arc<Event> },
     ToolResult { agent: Option<Agent>, result: Rc<ToolResultNotice> },
+    ToolsChanged { scope: Option<ScopeKey> },
+    PromptChanged { scope: Option<ScopeKey> },
+    ConfigStartFailed { session_id: SessionId, error: Error },
 }
 
 /// The kinds of notifications.
@@ -67,11 +72,14 @@ pub enum NoticeKind {
     Error,
     SessionEvent,
     ToolResult,
+    ToolsChanged,
+    PromptChanged,
+    ConfigStartFailed,
 }
 
 impl NoticeKind {
     /// Every kind.
-    pub const ALL: [NoticeKind; 12] = [
+    pub const ALL: [NoticeKind; 15] = [
         NoticeKind::SessionCreated,
         NoticeKind::SessionDisposed,
         NoticeKind::Created,
@@ -84,6 +92,9 @@ impl NoticeKind {
         NoticeKind::Error,
         NoticeKind::SessionEvent,
         NoticeKind::ToolResult,
+        NoticeKind::ToolsChanged,
+        NoticeKind::PromptChanged,
+        NoticeKind::ConfigStartFailed,
     ];
 
     /// The event's name.
@@ -101,6 +112,9 @@ impl NoticeKind {
             NoticeKind::Error => "agent/error",
             NoticeKind::SessionEvent => "session/event",
             NoticeKind::ToolResult => "tools/result",
+            NoticeKind::ToolsChanged => "tools/changed",
+            NoticeKind::PromptChanged => "system-prompt/changed",
+            NoticeKind::ConfigStartFailed => "agent-loop/config-start-failed",
         }
     }
 
@@ -126,13 +140,20 @@ impl Notice {
             Notice::Error { .. } => NoticeKind::Error,
             Notice::SessionEvent { .. } => NoticeKind::SessionEvent,
             Notice::ToolResult { .. } => NoticeKind::ToolResult,
+            Notice::ToolsChanged { .. } => NoticeKind::ToolsChanged,
+            Notice::PromptChanged { .. } => NoticeKind::PromptChanged,
+            Notice::ConfigStartFailed { .. } => NoticeKind::ConfigStartFailed,
         }
     }
 
     /// The agent it is about.
     pub fn agent(&self) -> Option<&Agent> {
         match self {
-            Notice::SessionCreated { .. } | Notice::SessionDisposed { .. } => None,
+            Notice::SessionCreated { .. }
+            | Notice::SessionDisposed { .. }
+            | Notice::ToolsChanged { .. }
+            | Notice::PromptChanged { .. }
+            | Notice::ConfigStartFailed { .. } => None,
             Notice::Created { agent }
             | Notice::Disposed { agent }
             | Notice::Status { agent, .. }
@@ -240,10 +261,12 @@ pub trait Waterfall: Sized + 'static {
     const NAME: &'static str;
     /// Its listener table.
     fn channel(hub: &Hub) -> &Rc<Channel<WaterfallListener<Self, Self::Output>>>;
+    /// The agent it is about; it is routed by that agent's scope (EVT-11).
+    fn agent(&self) -> Option<&Agent>;
 }
 
 macro_rules! waterfalls {
-    ($($field:ident: $payload:ty => $output:ty, $name:literal;)*) => {
+    ($($field:ident: $payload:ty => $output:ty, $name:literal, $agent:expr;)*) => {
         /// The listener tables of one root context.
         #[derive(Default)]
         pub struct Hub {
@@ -261,18 +284,22 @@ macro_rules! waterfalls {
             fn channel(hub: &Hub) -> &Rc<Channel<WaterfallListener<Self, Self::Output>>> {
                 &hub.$field
             }
+            fn agent(&self) -> Option<&Agent> {
+                let agent: fn(&Self) -> Option<&Agent> = $agent;
+                agent(self)
+            }
         })*
     };
 }
 
 waterfalls! {
-    pre_step: PreStep => PreStepDecision, "agent/pre-step";
-    request: RequestEvent => CallConfig, "agent/request";
-    request_error: RequestErrorEvent => Recovery, "agent/request-error";
-    assemble: AssemblyRequest => Assembly, "system-prompt/assemble";
-    pre_execute: PreExecute => PreDecision, "tools/pre-execute";
-    execute: ExecuteRequest => ToolOutcome, "tools/execute";
-    post_execute: PostExecute => PostDecision, "tools/post-execute";
+    pre_step: PreStep => PreStepDecision, "agent/pre-step", |event| Some(&event.agent);
+    request: RequestEvent => CallConfig, "agent/request", |event| Some(&event.agent);
+    request_error: RequestErrorEvent => Recovery, "agent/request-error", |event| Some(&event.agent);
+    assemble: AssemblyRequest => Assembly, "system-prompt/assemble", |event| Some(&event.agent);
+    pre_execute: PreExecute => PreDecision, "tools/pre-execute", |event| event.call.agent.as_ref();
+    execute: ExecuteRequest => ToolOutcome, "tools/execute", |event| event.call.agent.as_ref();
+    post_execute: PostExecute => PostDecision, "tools/post-execute", |event| event.call.agent.as_ref();
 }
 
 /// Counts a notification under way.

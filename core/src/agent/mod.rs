@@ -5,6 +5,7 @@ mod events;
 mod inbox;
 mod initiator;
 mod registry;
+mod remote;
 mod run;
 mod selection;
 
@@ -14,6 +15,8 @@ pub use events::{
 };
 pub use inbox::Inbox;
 pub use registry::{AgentFactory, AgentHandle, CreateOptions, Registry, ResumeOptions, Setup};
+pub(crate) use remote::Commands;
+pub use remote::AgentRef;
 pub use run::{EventStream, Receipt, ReceiptState, RunResult};
 pub use selection::{ModelChoice, ModelSelection};
 

@@ -62,7 +62,7 @@ impl LoopDriver {
             let provider = prepared.header.config.provider.clone();
             match self.recover(turn, step, signal, provider, failure.clone()).await? {
                 Recovery::Retry => {}
-                Recovery::Terminal => return Err(Error::model(failure)),
+                Recovery::Terminal => return Err(answer.error(failure)),
             }
         }
     }
@@ -192,7 +192,11 @@ impl LoopDriver {
         signal.check()?;
         let mut stream = match started {
             Ok(stream) => stream,
-            Err(error) => return take(failing(&error, signal), answer),
+            Err(error) => {
+                take(failing(&error, signal), answer)?;
+                answer.thrown = Some(error);
+                return Ok(());
+            }
         };
         let mut ready = 0;
         loop {
@@ -205,6 +209,7 @@ impl LoopDriver {
                 Some(Ok(chunk)) => take(chunk, answer)?,
                 Some(Err(error)) => {
                     take(failing(&error, signal), answer)?;
+                    answer.thrown = Some(error);
                     break;
                 }
             }
@@ -288,6 +293,19 @@ impl LoopDriver {
 struct Answer {
     assembler: Assembler,
     seqs: Vec<u64>,
+    /// What the adapter threw, if that is how the answer ended.
+    thrown: Option<Error>,
+}
+
+impl Answer {
+    /// The error of a failed answer; a host's own error object comes out as it went in.
+    fn error(&self, failure: Failure) -> Error {
+        let error = Error::model(failure);
+        match self.thrown.as_ref().and_then(Error::host_object) {
+            Some(object) => error.with_host(object.clone()),
+            None => error,
+        }
+    }
 }
 
 /// What an adapter threw, as the chunk that ends its stream (FAIL-04, FAIL-05).

@@ -1,7 +1,7 @@
 //! The root: the shared state behind all contexts of one runtime.
 
 use super::service::ServiceTable;
-use crate::agent::{Agent, AgentInner, Hub, Notice, NoticeKind, Registry};
+use crate::agent::{Agent, AgentInner, Commands, Hub, Notice, NoticeKind, Registry};
 use crate::error::{Code, Error, Result};
 use crate::id::SessionId;
 use crate::llm::ModelTable;
@@ -11,6 +11,7 @@ use crate::session::{Event, EventData, Session, SessionHeader};
 use crate::storage::Coordinator;
 use crate::system_prompt::PromptTable;
 use crate::tools::ToolTable;
+use once_cell::unsync::OnceCell;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::{Rc, Weak};
@@ -67,6 +68,7 @@ pub struct Root {
     pub(crate) prompt: PromptTable,
     pub(crate) models: ModelTable,
     pub(crate) services: ServiceTable,
+    pub(crate) commands: OnceCell<Commands>,
     pub(crate) storage: Option<Rc<Coordinator>>,
     pub(crate) loop_options: Cell<LoopOptions>,
     sessions: RefCell<HashMap<SessionId, Session>>,
@@ -84,6 +86,7 @@ impl Root {
             prompt: PromptTable::default(),
             models: ModelTable::default(),
             services: ServiceTable::default(),
+            commands: OnceCell::new(),
             storage,
             loop_options: Cell::new(loop_options),
             sessions: RefCell::default(),

@@ -70,6 +70,9 @@ impl Facts {
             }
             Notice::SessionCreated { .. }
             | Notice::SessionDisposed { .. }
+            | Notice::ToolsChanged { .. }
+            | Notice::PromptChanged { .. }
+            | Notice::ConfigStartFailed { .. }
             | Notice::Created { .. }
             | Notice::Disposed { .. } => {}
         }

@@ -235,7 +235,12 @@ fn describe(notice: &Notice) -> Option<Json> {
             json["type"] = json!(event.kind());
             json["pending"] = pending(agent.as_ref()?);
         }
-        Notice::SessionCreated { .. } | Notice::SessionDisposed { .. } | Notice::ToolResult { .. } => return None,
+        Notice::SessionCreated { .. }
+        | Notice::SessionDisposed { .. }
+        | Notice::ToolResult { .. }
+        | Notice::ToolsChanged { .. }
+        | Notice::PromptChanged { .. }
+        | Notice::ConfigStartFailed { .. } => return None,
     }
     Some(json)
 }

@@ -123,7 +123,12 @@ impl Watch {
                 self.check("P1", state.is_some(), "discarded before it is in the log")?;
             }
             Notice::Error { .. } => self.at_error = Some(self.need.clone()),
-            Notice::SessionCreated { .. } | Notice::SessionDisposed { .. } | Notice::ToolResult { .. } => {}
+            Notice::SessionCreated { .. }
+            | Notice::SessionDisposed { .. }
+            | Notice::ToolResult { .. }
+            | Notice::ToolsChanged { .. }
+            | Notice::PromptChanged { .. }
+            | Notice::ConfigStartFailed { .. } => {}
         }
         Ok(())
     }

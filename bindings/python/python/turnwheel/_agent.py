@@ -196,7 +196,6 @@ class Agent(Registrar):
 
     def __init__(self, context: Context, ref: _turnwheel.AgentRef, listeners: ListenerHost) -> None:
         self._context, self._ref, self._listeners = context, ref, listeners
-        self._loop = asyncio.get_running_loop()
         self._id = ref.id
         self._scope: AgentScope | None = None
 
@@ -251,7 +250,9 @@ class Agent(Registrar):
             except Exception as error:
                 done.set_exception(error)
 
-        self._loop.call_soon_threadsafe(deliver)
+        loop = self._context._loop
+        assert loop is not None, "an agent's context is bound"
+        loop.call_soon_threadsafe(deliver)
         return done
 
     def wake(self) -> None:

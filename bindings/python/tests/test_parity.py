@@ -1,0 +1,40 @@
+"""The parity table is true: what it names exists, in Python and in the core."""
+
+import pathlib
+import re
+
+import pytest
+import turnwheel as tw
+
+ROOT = pathlib.Path(__file__).parents[3]
+TABLE = (ROOT / "tests" / "parity" / "hosts.md").read_text()
+ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in TABLE.splitlines() if line.startswith("| ")]
+ROWS = [row for row in ROWS if row[0] not in ("what",) and not set(row[0]) <= {"-"}]
+CORE = "\n".join(path.read_text() for path in (ROOT / "core" / "src").rglob("*.rs"))
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row[0] for row in ROWS])
+def test_a_row_names_what_exists_or_says_why_not(row: list[str]) -> None:
+    _, rust, python, reason = row
+    assert (rust and python) or reason, "a host that lacks something says why"
+    for name in re.findall(r"`(.+?)`", python):
+        found: object = tw
+        for part in name.split("."):
+            found = getattr(found, part)
+    for name in re.findall(r"`(.+?)`", rust):
+        last = name.split("::")[-1]
+        assert re.search(rf"\b(fn|struct|trait|enum|const|type) {last}\b", CORE), f"the core has no {name}"
+
+
+def test_every_public_python_name_is_in_the_table_or_is_a_part_of_something_that_is() -> None:
+    parts = {"AgentScope", "EventStream", "Message", "Opening", "RunResult", "Registration", "ToolOutput", "Signal"}
+    parts |= {"Event", "ModelRequest", "Models", "Reply", "Notice", "Next", "Agents", "__version__"}
+    parts |= {name for name in tw.__all__ if isinstance(getattr(tw, name), type) and issubclass(getattr(tw, name), Exception)}
+    parts |= {"PreStep", "Request", "RequestError", "PreExecute", "PostExecute", "Assemble", "TurnStopping"}
+    named = set(re.findall(r"`(\w+)[.`]", TABLE))
+    assert set(tw.__all__) - parts - named == set()
+
+
+def test_the_error_codes_are_those_of_the_core() -> None:
+    declared = {name: int(number) for number, name in re.findall(r"^    (\d+) ([A-Z_]+) \w+ \"", CORE, re.M)}
+    assert declared and tw.CODES == declared
