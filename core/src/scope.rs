@@ -43,6 +43,14 @@ impl Scopes {
         Ok(())
     }
 
+    /// Removes the link of a key that ended, unless other keys stand under it: their chain goes on through it (SCP-18).
+    pub(crate) fn forget_leaf(&self, key: ScopeKey) {
+        let mut parents = self.parents.borrow_mut();
+        if !parents.values().any(|parent| *parent == key) {
+            parents.remove(&key);
+        }
+    }
+
     /// Removes a link.
     pub fn unbind(&self, child: ScopeKey) {
         self.parents.borrow_mut().remove(&child);

@@ -34,3 +34,18 @@ pub const CONTEXT_CLEARED: &str = "There is no current context any more; disrega
 
 /// The identity sentence, when it is switched on (D-24).
 pub const HARNESS_IDENTITY: &str = "You are an assistant that acts through the turnwheel agent runtime.";
+
+/// Denies a call that policy wants asked for where nobody can be asked (EXE-06).
+pub const APPROVAL_NOBODY: &str = "nobody is there to approve this call";
+
+/// Denies a call that somebody refused (EXE-06).
+pub const APPROVAL_REJECTED: &str = "this call was not approved";
+
+/// Denies a call whose question was withdrawn (EXE-06).
+pub const APPROVAL_CANCELLED: &str = "the approval of this call was cancelled";
+
+/// Denies a call whose question nobody could answer (EXE-06).
+pub const APPROVAL_UNAVAILABLE: &str = "the approval of this call could not be asked for";
+
+/// Answers a result that policy blocked without a word of feedback (EXE-19).
+pub const RESULT_BLOCKED: &str = "Error: the result of this tool call was withheld";

@@ -376,7 +376,9 @@ fn listeners_that_call_back_into_every_public_method_find_no_borrow_held() {
             touched.set(touched.get() + 1);
             let _ = (inner.agents(), inner.llm().providers(), inner.tools().schemas());
             inner.on(NoticeKind::Status, |_| Ok(()))?.dispose();
-            inner.prompt().variable("late", "x")?.dispose();
+            if notice.kind() != NoticeKind::PromptChanged {
+                inner.prompt().variable("late", "x")?.dispose();
+            }
             let _ = inner.runtime().pump();
             if let Some(agent) = notice.agent() {
                 let _ = (agent.state(), agent.status(), agent.inbox().has_pending(), agent.session().history().len());
@@ -513,4 +515,33 @@ fn bad_schemas_and_values_that_are_not_json_are_named() {
     });
     assert_eq!(error.map(|error| error.code).as_deref(), Some("INVALID_TOOL_OUTPUT"));
     assert_eq!(turn_ends(&agent), [TurnEndReason::Completed], "the model hears of it and the turn goes on");
+}
+
+#[test]
+fn a_06_a_turn_that_takes_too_long_is_cancelled_and_the_queue_is_kept() {
+    let clock = ManualClock::new(0);
+    let ids = Rc::new(turnwheel::id::RandomIds);
+    let turn_timeout = Some(std::time::Duration::from_secs(1));
+    let ctx = Context::builder()
+        .ports(Ports { clock: Rc::new(clock.clone()), ids })
+        .loop_options(LoopOptions { turn_timeout, ..LoopOptions::default() })
+        .build();
+    ctx.llm().register("fake", hello()).expect("a new route");
+    let hangs = ctx.waterfall::<PreStep, _>(|step, next| async move {
+        step.signal.cancelled().await;
+        next.call().await
+    });
+    let agent = open(&ctx, "a");
+    agent.followup(Message::user_text("q1", "slow")).expect("accepted");
+    agent.followup(Message::user_text("q2", "queued")).expect("accepted");
+    settle(&ctx);
+    clock.advance(std::time::Duration::from_secs(1));
+    settle(&ctx);
+    let timeout = TurnEndReason::Aborted(CancelCause::Hook("timeout: turn 1000ms".into()));
+    assert_eq!(turn_ends(&agent), [timeout]);
+    assert_eq!(agent.state().expect("state").parked.len(), 2, "the prompt that entered no step is back (D-10)");
+    hangs.expect("registered").dispose();
+    agent.wake().expect("awake");
+    settle(&ctx);
+    assert_eq!(turn_ends(&agent).len(), 3);
 }

@@ -7,8 +7,7 @@ import sys
 
 import turnwheel as tw
 
-STORE = sys.argv[1] if len(sys.argv) > 1 else "sessions"
-ctx = tw.Context(store=STORE)
+ctx = tw.Context(store=(STORE := sys.argv[1] if len(sys.argv) > 1 else "sessions"))
 ctx.section("role", "You are a careful assistant. Use the tools to calculate, then answer in one sentence.")
 
 

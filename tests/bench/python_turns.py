@@ -1,60 +1,62 @@
-"""What a turn costs through Python, with a model that costs nothing: `make bench`.
+"""Measures a 64-chunk scripted turn through Python. `make bench` runs it on a release build."""
 
-A text turn of 64 deltas (the peers' workload W1) without a listener, with one async listener on chunks, and read through
-`agent.stream`. Each figure is the median of rounds of 200 turns in fresh sessions of 50.
-"""
+from __future__ import annotations
 
 import asyncio
 import statistics
+import sys
 import time
 
 import turnwheel as tw
 
-ROUNDS = 15
-TURNS = 200
-ANSWER = tw.Reply("abcdefgh" * 64, chunk_size=8, usage={"inputTokens": 10, "outputTokens": 64})
+CHUNKS = 64
+TURNS = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
+heard = 0
 
 
-async def drive(ctx: tw.Context, name: str, stream: bool) -> float:
-    spent = 0.0
-    for session in range(TURNS // 50):
-        async with ctx.agent(f"{name}-{session}", provider="fake", model="m") as agent:
-            start = time.perf_counter()
-            for _ in range(50):
-                if stream:
-                    async for _event in agent.stream("hello"):
-                        pass
-                else:
-                    agent.followup("hello")
-                    await agent.when_idle()
-            spent += time.perf_counter() - start
-    return spent / TURNS * 1e6
+def count(event: tw.Event) -> None:
+    global heard
+    heard += 1
 
 
-async def measure(title: str, listen: bool, stream: bool) -> None:
+async def count_later(event: tw.Event) -> None:
+    global heard
+    heard += 1
+
+
+async def read_later(event: tw.Event) -> None:
+    global heard
+    heard += len(event.text)
+
+
+async def measure(name: str, listener: object, stream: bool = False) -> None:
     ctx = tw.Context()
-    ctx.llm.register("fake", tw.Scripted(otherwise=ANSWER))
-    heard = 0
-    if listen:
-
-        @ctx.on("session/event", types=["assistant/chunk"])
-        async def hear(event: tw.Event) -> None:
-            nonlocal heard
-            heard += 1
-
-    await drive(ctx, "warm-up", stream)
-    times = [await drive(ctx, f"round-{round}", stream) for round in range(ROUNDS)]
-    await ctx.close()
-    if listen:
-        assert heard > 64 * TURNS * ROUNDS, heard
-    low, high = min(times), max(times)
-    print(f"{title:<45} {statistics.median(times):7.1f} us a turn  [{low:.1f} .. {high:.1f}]")
+    # One delta a character; block-start, block-end and finish make it 64 chunks.
+    ctx.llm.register("m", tw.Scripted(otherwise=tw.Reply("x" * (CHUNKS - 3), chunk_size=1)))
+    if listener is not None:
+        ctx.on("session/event", listener, types=["assistant/chunk"])  # type: ignore[arg-type]
+    times = []
+    async with ctx, ctx.agent("a", provider="m", model="x") as agent:
+        for _ in range(TURNS):
+            start = time.perf_counter()
+            if stream:
+                async for event in agent.stream("go"):
+                    event.type  # noqa: B018
+            else:
+                await agent.run("go")
+            times.append(time.perf_counter() - start)
+    times = [1e6 * one for one in times[TURNS // 10 :]]
+    print(f"{name:34} best {min(times):7.1f} us   median {statistics.median(times):7.1f} us")
 
 
 async def main() -> None:
-    await measure("text turn, 64 deltas", listen=False, stream=False)
-    await measure("text turn, 64 deltas, async listener on chunks", listen=True, stream=False)
-    await measure("text turn, 64 deltas, read through stream()", listen=False, stream=True)
+    await measure("no listener", None)
+    await measure("plain listener on chunks", count)
+    await measure("async listener on chunks", count_later)
+    await measure("async listener that reads .text", read_later)
+    await measure("agent.stream", None, stream=True)
+    expected = TURNS * CHUNKS * 2 + TURNS * (CHUNKS - 3)
+    print(f"heard {heard} of {expected}")
 
 
 asyncio.run(main())

@@ -81,6 +81,11 @@ impl HostState {
         }
     }
 
+    /// Gives a value to this host.
+    pub fn handle<T: 'static>(&self, value: T) -> Handle<T> {
+        Handle::new(self, value)
+    }
+
     /// Remembers in which context a message was sent: the turn that takes it runs its callbacks there.
     pub fn remember_sender(&self, py: Python<'_>, message: &MessageId) -> PyResult<()> {
         let captured = Captured::current(py)?;
@@ -133,8 +138,15 @@ impl HostState {
             }
         })?;
         on(NoticeKind::Disposed, |host, notice| {
-            let captured = notice.agent().and_then(|agent| host.turns.borrow_mut().remove(agent.id()));
+            let Some(agent) = notice.agent() else { return };
+            let captured = host.turns.borrow_mut().remove(agent.id());
             drop(captured);
+            let mut sent = host.sent.borrow_mut();
+            let (gone, kept) = sent.drain().partition(|(id, _)| agent.session().delivery(id).is_some());
+            *sent = kept;
+            drop(sent);
+            let gone: HashMap<MessageId, Captured> = gone;
+            drop(gone);
         })?;
         Ok(())
     }
@@ -336,13 +348,5 @@ impl Host {
         if let Ok(host) = self.owner.host() {
             host.kill(py);
         }
-    }
-}
-
-/// A handle to a value of this host's.
-impl HostState {
-    /// Gives a value to this host.
-    pub fn handle<T: 'static>(&self, value: T) -> Handle<T> {
-        Handle::new(self, value)
     }
 }

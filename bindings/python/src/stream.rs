@@ -36,10 +36,15 @@ impl State {
             Source::Turn { stream, session } => {
                 stream.poll(context).map(|item| item.map(|item| item.map(|event| (event, session.clone()))))
             }
-            Source::Log { session, next } => session.poll_event(*next, context).map(|event| {
-                *next += 1;
-                Some(Ok((event, session.id().clone())))
-            }),
+            Source::Log { session, next } => match session.poll_event(*next, context) {
+                Poll::Ready(event) => {
+                    *next += 1;
+                    Poll::Ready(Some(Ok((event, session.id().clone()))))
+                }
+                // Nothing will come any more.
+                Poll::Pending if !session.is_live() => Poll::Ready(None),
+                Poll::Pending => Poll::Pending,
+            },
         }
     }
 }

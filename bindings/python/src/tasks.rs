@@ -15,7 +15,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::task::{Context as TaskContext, Poll, Waker};
-use turnwheel::error::{Error, Result};
+use turnwheel::error::{Code, Error, Result};
 use turnwheel::runtime::{LocalBoxFuture, Signal};
 
 /// A core future that a Python future waits for.
@@ -56,10 +56,10 @@ impl HostState {
         future: impl Future<Output = PyResult<Py<PyAny>>> + 'static,
     ) -> PyResult<Py<PyAny>> {
         let promise = self.event_loop.create_future(py)?;
-        let settled = promise.clone_ref(py);
+        let mut settles = Promise(Some(promise.clone_ref(py)));
         let run: LocalBoxFuture<()> = Box::pin(async move {
             let result = future.await;
-            Python::attach(|py| settle(py, &settled, result));
+            Python::attach(|py| settles.settle(py, result));
         });
         let exported =
             Rc::new(Exported { future: RefCell::new(Some(run)), dropped: Cell::new(false), waker: RefCell::new(None) });
@@ -139,16 +139,37 @@ enum Started {
     Task(PyTask),
 }
 
-fn settle(py: Python<'_>, promise: &Py<PyAny>, result: PyResult<Py<PyAny>>) {
-    let promise = promise.bind(py);
-    // Cancelled in the meantime, or the loop is closed: nobody waits any more.
-    if promise.call_method0("done").is_ok_and(|done| done.is_truthy().unwrap_or(false)) {
-        return;
+/// A future of the loop, to be settled once. Dropping it unsettled settles it with an error, so that nobody waits for a
+/// core that is closed or has panicked.
+struct Promise(Option<Py<PyAny>>);
+
+impl Promise {
+    fn settle(&mut self, py: Python<'_>, result: PyResult<Py<PyAny>>) {
+        let Some(promise) = self.0.take() else { return };
+        let promise = promise.bind(py);
+        // Cancelled in the meantime, or the loop is closed: nobody waits any more.
+        if promise.call_method0("done").is_ok_and(|done| done.is_truthy().unwrap_or(false)) {
+            return;
+        }
+        let _ = match result {
+            Ok(value) => promise.call_method1("set_result", (value,)),
+            Err(raised) => promise.call_method1("set_exception", (raised.into_value(py),)),
+        };
     }
-    let _ = match result {
-        Ok(value) => promise.call_method1("set_result", (value,)),
-        Err(raised) => promise.call_method1("set_exception", (raised.into_value(py),)),
-    };
+}
+
+impl Drop for Promise {
+    fn drop(&mut self) {
+        if self.0.is_none() {
+            return;
+        }
+        let error = if std::thread::panicking() {
+            Error::new(Code::Panic, "the operation panicked; this is a bug in turnwheel")
+        } else {
+            Error::new(Code::RuntimeClosed, "the context was closed while this was awaited")
+        };
+        Python::try_attach(|py| self.settle(py, Err(to_py(py, &error))));
+    }
 }
 
 impl Exported {

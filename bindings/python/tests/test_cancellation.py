@@ -6,9 +6,9 @@ import asyncio
 import signal
 
 import pytest
+from support import call, child, context, is_balanced, open_agent, reasons, run
 
 import turnwheel as tw
-from support import call, child, context, is_balanced, open_agent, reasons, run
 
 ABORTED = {"kind": "aborted", "reason": {"kind": "user"}}
 SLOW = tw.Reply("slow answer", chunk_size=1, delay=0.02)

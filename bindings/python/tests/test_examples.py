@@ -10,8 +10,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import turnwheel as tw
 from support import is_balanced, run
+
+import turnwheel as tw
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "python"
 
@@ -22,7 +23,8 @@ def test_the_sample_in_the_docstring_runs():
 
 def test_the_demo_kills_and_recovers():
     offline = {name: value for name, value in os.environ.items() if not name.startswith("TURNWHEEL_")}
-    done = subprocess.run([sys.executable, EXAMPLES / "demo.py"], capture_output=True, text=True, timeout=60, env=offline)
+    command = [sys.executable, EXAMPLES / "demo.py"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=offline)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Nothing was lost" in done.stdout and "interrupted" in done.stdout
 

@@ -8,9 +8,9 @@ import os
 import threading
 
 import pytest
+from support import call, child, context, open_agent, reasons, run
 
 import turnwheel as tw
-from support import call, child, context, open_agent, reasons, run
 
 
 def test_one_context_serves_two_loops_one_after_the_other(tmp_path):
@@ -243,7 +243,7 @@ def test_a_sync_callback_that_calls_everything_back_finds_nothing_borrowed():
         if agent is None or event.type != "step/start":
             return
         _ = agent.status, agent.state(), agent.session.history, agent.inbox.next_turn, len(agent.session)
-        agent.receipt("none").state
+        assert agent.receipt("none").state is None
         if event.data["step"] == 1:
             agent.inject("from inside")
         try:
@@ -260,3 +260,36 @@ def test_a_sync_callback_that_calls_everything_back_finds_nothing_borrowed():
 
     run(main())
     assert codes == {"REENTRANT"}
+
+
+def test_following_a_log_ends_when_its_agent_is_disposed():
+    ctx = context("one")
+
+    async def main():
+        async with open_agent(ctx) as agent:
+
+            async def follow():
+                return [event.type async for event in agent.session.follow()]
+
+            follower = asyncio.create_task(follow())
+            await agent.run("x")
+        return await follower, [event.type async for event in agent.session.follow()]
+
+    followed, again = run(main())
+    assert followed == again and "turn/end" in followed
+
+
+def test_closing_a_context_leaves_nobody_waiting():
+    ctx = context(tw.Reply("slow", chunk_size=1, delay=1.0))
+
+    async def main():
+        agent = await open_agent(ctx)
+        waits = [agent.run("x"), agent.when_idle(), agent.receipt("never sent").settled()]
+        tasks = [asyncio.create_task(wait) for wait in waits]
+        await asyncio.sleep(0.01)
+        await ctx.close()
+        return await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 5)
+
+    ran, idle, never = run(main())
+    assert ran.reason == {"kind": "aborted", "reason": {"kind": "disposed"}} and idle is None
+    assert isinstance(never, tw.StateError) and never.code == "DISPOSED"

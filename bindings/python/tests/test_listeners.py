@@ -6,9 +6,9 @@ import asyncio
 import contextvars
 
 import pytest
+from support import call, context, open_agent, reasons, run, tool_results
 
 import turnwheel as tw
-from support import call, context, open_agent, reasons, run, tool_results
 
 who = contextvars.ContextVar("who", default="nobody")
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 
-import turnwheel as tw
 from support import call, context, is_balanced, open_agent, reasons, run
+
+import turnwheel as tw
 
 
 def test_the_sample_program_runs(tmp_path, capsys):
     ctx = tw.Context(store=tmp_path / "sessions")
-    ctx.llm.register("local", tw.Scripted(call("add", {"a": 2, "b": 3}), tw.Reply("It is 5.", chunk_size=2), "It is 9."))
+    script = tw.Scripted(call("add", {"a": 2, "b": 3}), tw.Reply("It is 5.", chunk_size=2), "It is 9.")
+    ctx.llm.register("local", script)
 
     @ctx.tool
     async def add(a: int, b: int) -> int:

@@ -10,9 +10,9 @@ import typing
 from typing import Annotated, Literal, Optional, TypedDict, Union
 
 import pytest
+from support import call, context, open_agent, run, tool_results
 
 import turnwheel as tw
-from support import call, context, open_agent, run, tool_results
 from turnwheel._schema import Signature
 
 
@@ -218,6 +218,7 @@ def test_outputs_that_json_carries():
     ctx = context()
     good = [None, 2**60, -0.0, "\ud83d\ude00 \ud800", (1, 2), {"p": Point(1.0)}, 1.5]
     for index, value in enumerate(good):
+
         def body(value=value):
             return value
 

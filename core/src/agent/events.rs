@@ -146,6 +146,14 @@ impl Notice {
         }
     }
 
+    /// The scope whose listeners hear it.
+    pub(crate) fn scope(&self) -> Option<ScopeKey> {
+        if let Notice::ToolsChanged { scope } | Notice::PromptChanged { scope } = self {
+            return *scope;
+        }
+        self.agent().map(|agent| agent.scope())
+    }
+
     /// The agent it is about.
     pub fn agent(&self) -> Option<&Agent> {
         match self {
@@ -349,7 +357,7 @@ impl Hub {
         let checks = self.event_checks.snapshot(scopes, scope);
         let _notifying = Notifying::new(&self.notifying);
         let mut at = 0;
-        while let Some((check, after)) = checks.next(at, &self.event_checks, scope) {
+        while let Some((check, after)) = checks.next(at, &self.event_checks) {
             at = after;
             guarded(|| check(session, event))?;
         }
@@ -366,7 +374,7 @@ impl Hub {
     ) -> Result<()> {
         let checks = self.request_checks.snapshot(scopes, scope);
         let mut at = 0;
-        while let Some((check, after)) = checks.next(at, &self.request_checks, scope) {
+        while let Some((check, after)) = checks.next(at, &self.request_checks) {
             at = after;
             guarded(|| check(session, request))?;
         }
@@ -383,7 +391,7 @@ impl Hub {
         let notice = make();
         let _notifying = Notifying::new(&self.notifying);
         let mut at = 0;
-        while let Some((listener, after)) = listeners.next(at, channel, scope) {
+        while let Some((listener, after)) = listeners.next(at, channel) {
             at = after;
             if let Err(error) = guarded(|| listener(&notice)) {
                 tracing::warn!(target: "turnwheel", event = kind.as_str(), "a listener failed: {error:?}");
@@ -397,7 +405,7 @@ impl Hub {
         let listeners = channel.snapshot(scopes, scope);
         let _notifying = Notifying::new(&self.notifying);
         let mut at = 0;
-        while let Some((listener, after)) = listeners.next(at, channel, scope) {
+        while let Some((listener, after)) = listeners.next(at, channel) {
             at = after;
             guarded(|| listener(notice))?;
         }
@@ -417,7 +425,7 @@ impl Hub {
         if listeners.is_empty() {
             return default(payload).await;
         }
-        waterfall(channel.clone(), listeners, scope, payload, move |payload| Box::pin(default(payload))).await
+        waterfall(channel.clone(), listeners, payload, move |payload| Box::pin(default(payload))).await
     }
 
     /// Runs `agent/turn-stopping`: every listener is awaited in order, whatever it returns (D-12).
@@ -429,7 +437,7 @@ impl Hub {
     ) -> Result<()> {
         let listeners: Snapshot<StoppingListener> = self.stopping.snapshot(scopes, scope);
         let mut at = 0;
-        while let Some((listener, after)) = listeners.next(at, &self.stopping, scope) {
+        while let Some((listener, after)) = listeners.next(at, &self.stopping) {
             at = after;
             let payload = payload.clone();
             crate::events::guarded_future(move || listener(payload)).await?;

@@ -151,6 +151,10 @@ impl Inbox {
             return Ok(Vec::new());
         }
         let agent = self.agent()?;
+        if agent.0.ctx.borrow().is_none() {
+            // The log has no store behind it any more: what it took now would be lost in silence (D-05).
+            return Err(agent.disposed());
+        }
         if let Some(message) = inserted.iter().find(|message| message.role() != Role::User) {
             let text = "only user messages can be delivered";
             return Err(Error::new(Code::InvalidMessage, text).with("id", message.id().as_str()));
@@ -181,7 +185,14 @@ impl Inbox {
     /// unwind.
     pub(crate) fn check_new_id(&self, id: &MessageId) -> Result<()> {
         let agent = self.agent()?;
-        let known = agent.session().delivery(id).is_some() || agent.0.promised.borrow().contains(id);
+        let session = agent.session();
+        // The splice under publication is folded behind it.
+        let published = session.len().checked_sub(1).and_then(|seq| session.event(seq));
+        let being_inserted = published.is_some_and(|event| match &event.data {
+            EventData::InboxSpliced(splice) => splice.inserted.iter().any(|message| message.id() == id),
+            _ => false,
+        });
+        let known = being_inserted || session.delivery(id).is_some() || agent.0.promised.borrow().contains(id);
         if known {
             let message = format!("message {id:?} was accepted before; give a new message a new id");
             return Err(Error::new(Code::DuplicateMessage, message).with("id", id.as_str()));

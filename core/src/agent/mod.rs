@@ -1,20 +1,28 @@
 //! Agents: the handle that everything programs against. What drives an agent sits behind [`Driver`], so the loop can be
 //! replaced (`reference`: this module knows no loop).
 
+mod agents;
+mod boundary;
 mod events;
 mod inbox;
 mod initiator;
+mod lifecycle;
+mod publication;
 mod registry;
 mod remote;
 mod run;
 mod selection;
 
+pub use agents::{Agents, Entered};
+pub(crate) use boundary::Boundaries;
+pub use boundary::Initiated;
 pub use events::{
     EventCheck, Hub, Notice, NoticeKind, NoticeListener, PreStep, PreStepDecision, Recovery, RequestCheck, RequestErrorEvent, RequestEvent,
     StartSource, StoppingListener, TurnStopping, WATERFALL_NAMES, Waterfall, unknown_event,
 };
 pub use inbox::Inbox;
-pub use registry::{AgentFactory, AgentHandle, CreateOptions, Registry, ResumeOptions, Setup};
+pub use publication::Publication;
+pub use registry::{AgentFactory, AgentHandle, CreateOptions, Registry, ResumeOptions, Setup, SetupCommit};
 pub(crate) use remote::Commands;
 pub use remote::AgentRef;
 pub use run::{EventStream, Receipt, ReceiptState, RunResult};
@@ -137,6 +145,10 @@ pub trait Driver {
     fn when_idle(&self) -> LocalBoxFuture<()>;
     /// Runs a task in the idle phase; fails at once when the agent is not idle (MNT-1).
     fn run_maintenance(&self, task: MaintenanceTask) -> Result<()>;
+    /// Whether the caller runs inside this agent's maintenance task, which has no initiator of its own (MNT-8).
+    fn is_in_maintenance(&self) -> bool {
+        false
+    }
     /// The agent is published: wakes that arrived while it was being announced start now (D-15).
     fn published(&self);
 }
@@ -167,7 +179,7 @@ pub(crate) struct AgentInner {
     pub(crate) driver: OnceCell<Rc<dyn Driver>>,
     pub(crate) stage: Cell<Stage>,
     pub(crate) promised: RefCell<HashSet<MessageId>>,
-    pub(crate) owner: Option<SessionId>,
+    pub(crate) owner: Option<Weak<AgentInner>>,
     pub(crate) disposal: RefCell<Option<registry::Disposal>>,
 }
 
@@ -207,7 +219,7 @@ impl Agent {
         self.0.root.upgrade().ok_or_else(|| Error::new(Code::RuntimeClosed, "the context is closed"))
     }
 
-    fn disposed(&self) -> Error {
+    pub(crate) fn disposed(&self) -> Error {
         Error::new(Code::Disposed, format!("agent {:?} is disposed", self.id())).with("agentId", self.id().as_str())
     }
 
@@ -219,7 +231,8 @@ impl Agent {
     /// Fails unless the agent may be driven (D-05, D-15).
     fn check_drivable(&self) -> Result<()> {
         match self.0.stage.get() {
-            Stage::Announcing | Stage::Live => Ok(()),
+            // Nothing is accepted that could not be started (D-06).
+            Stage::Announcing | Stage::Live => self.root()?.runtime.check_open(),
             Stage::Disposing => Err(self.disposed()),
             Stage::Private => {
                 let message = "setup composes and cannot drive: send from agent/session-start instead";
@@ -331,7 +344,7 @@ impl Agent {
     }
 
     /// Resolves when nothing is active. Failed and cancelled runs are no failure here (IDLE-3). Fails with `SELF_WAIT`
-    /// inside the agent's own turn (D-18).
+    /// inside the agent's own turn or maintenance (D-18).
     pub fn when_idle(&self) -> impl Future<Output = Result<()>> + use<> {
         let waits = self.check_no_self_wait().and_then(|()| self.driver()).map(|driver| driver.when_idle());
         async move {
@@ -341,9 +354,10 @@ impl Agent {
     }
 
     pub(crate) fn check_no_self_wait(&self) -> Result<()> {
-        let inside = self.root().is_ok_and(|root| root.current_initiator().is_some_and(|agent| agent == *self));
-        if inside && self.status() == AgentStatus::Running {
-            let message = "an agent cannot wait for itself inside its own turn; wait from outside";
+        let initiates = self.root().is_ok_and(|root| root.current_initiator().is_some_and(|agent| agent == *self));
+        let in_turn = initiates && self.status() == AgentStatus::Running;
+        if in_turn || self.driver().is_ok_and(|driver| driver.is_in_maintenance()) {
+            let message = "an agent cannot wait for itself inside its own turn or maintenance; wait from outside";
             return Err(Error::new(Code::SelfWait, message).with("agentId", self.id().as_str()));
         }
         Ok(())

@@ -5,12 +5,13 @@ use super::{Agent, AgentOptions};
 use crate::context::{Cleanup, Context, Registration, Root};
 use crate::error::{Code, Error, Result};
 use crate::id::SessionId;
-use crate::runtime::{LocalBoxFuture, Signal};
+use crate::runtime::{LocalBoxFuture, Signal, WakerSet};
 use crate::session::{Event, SessionHeader};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Context as TaskContext;
 
 /// Disposes an agent; all callers share one completion.
 pub(crate) type Disposal = Rc<dyn Fn() -> LocalBoxFuture<()>>;
@@ -84,6 +85,11 @@ pub trait AgentFactory {
     fn create(&self, owner: Context, options: CreateOptions) -> LocalBoxFuture<Result<AgentHandle>>;
     /// Restores an agent.
     fn resume(&self, owner: Context, options: ResumeOptions) -> LocalBoxFuture<Result<AgentHandle>>;
+    /// The slot is lost: pending operations are cancelled and every live agent it made is disposed, beginning before
+    /// this returns; the future waits for all of them (FAC-25, FAC-38).
+    fn unload(&self) -> LocalBoxFuture<()> {
+        Box::pin(std::future::ready(()))
+    }
 }
 
 struct Entry {
@@ -101,6 +107,9 @@ pub struct Registry {
     order: RefCell<BTreeMap<u64, SessionId>>,
     next: Cell<u64>,
     factory: RefCell<Option<Rc<dyn AgentFactory>>>,
+    /// Ids of agents whose teardown is under way.
+    draining: RefCell<HashMap<SessionId, usize>>,
+    drained: WakerSet,
 }
 
 impl Registry {
@@ -112,12 +121,50 @@ impl Registry {
         }
         *self.factory.borrow_mut() = Some(factory);
         let root = Rc::downgrade(ctx.root());
-        Ok(ctx.fiber().own(Cleanup::Sync(Box::new(move || {
-            if let Some(root) = root.upgrade() {
-                let factory = root.agents.factory.borrow_mut().take();
-                drop(factory);
-            }
+        Ok(ctx.fiber().own(Cleanup::Async(Box::new(move || match root.upgrade() {
+            Some(root) => root.agents.unload_factory(),
+            None => Box::pin(std::future::ready(())),
         }))))
+    }
+
+    /// Whether this factory is the one in the slot.
+    pub(crate) fn is_served_by(&self, factory: &Rc<dyn AgentFactory>) -> bool {
+        self.factory.borrow().as_ref().is_some_and(|live| Rc::ptr_eq(live, factory))
+    }
+
+    /// Counts a teardown that begins.
+    pub(super) fn begin_drain(&self, id: &SessionId) {
+        *self.draining.borrow_mut().entry(id.clone()).or_default() += 1;
+    }
+
+    /// Counts a teardown that is over.
+    pub(super) fn end_drain(&self, id: &SessionId) {
+        let mut draining = self.draining.borrow_mut();
+        if let Some(count) = draining.get_mut(id) {
+            *count -= 1;
+            if *count == 0 {
+                draining.remove(id);
+            }
+        }
+        drop(draining);
+        self.drained.wake_all();
+    }
+
+    /// Whether an agent of this id is being torn down.
+    pub(crate) fn is_draining(&self, id: &str) -> bool {
+        self.draining.borrow().contains_key(id)
+    }
+
+    /// Registers to be woken when a teardown is over, or the factory's slot is lost.
+    pub(crate) fn watch_drains(&self, context: &TaskContext<'_>) {
+        self.drained.register(context);
+    }
+
+    /// Clears the slot at once and unloads what was in it.
+    pub(crate) fn unload_factory(&self) -> LocalBoxFuture<()> {
+        let factory = self.factory.borrow_mut().take();
+        self.drained.wake_all();
+        factory.map_or_else(|| Box::pin(std::future::ready(())) as _, |factory| factory.unload())
     }
 
     /// The factory.
@@ -144,7 +191,7 @@ impl Registry {
 
     /// Whether the live agent `id` was created through `owner`'s own context (REG-11).
     pub fn is_owned_by(&self, id: &str, owner: &Agent) -> bool {
-        self.get(id).is_some_and(|agent| agent.0.owner.as_ref() == Some(owner.id()))
+        self.get(id).is_some_and(|agent| agent.0.owner.as_ref().is_some_and(|live| live.ptr_eq(&Rc::downgrade(&owner.0))))
     }
 
     /// How many agents are live.
@@ -157,8 +204,8 @@ impl Registry {
         self.len() == 0
     }
 
-    /// Makes an agent findable without announcing it (REG-2).
-    pub(crate) fn enter(&self, agent: &Agent) -> Result<()> {
+    /// Makes an agent findable without announcing it; gives what names the entry (REG-2).
+    pub(crate) fn enter(&self, agent: &Agent) -> Result<u64> {
         let id = agent.id();
         if self.entries.borrow().contains_key(id) {
             let message = format!("an agent {id:?} is live; dispose it first or choose another id");
@@ -175,7 +222,7 @@ impl Registry {
         };
         self.entries.borrow_mut().insert(id.clone(), Rc::new(entry));
         self.order.borrow_mut().insert(order, id.clone());
-        Ok(())
+        Ok(order)
     }
 
     fn entry(&self, agent: &Agent) -> Option<Rc<Entry>> {
@@ -195,18 +242,18 @@ impl Registry {
         let verdict = root.hub.emit_or_veto(&root.scopes, Some(agent.scope()), &notice);
         entry.announcing.set(false);
         if entry.detach_requested.get() {
-            self.detach(root, agent);
+            self.detach(root, agent, entry.order);
         }
         verdict
     }
 
-    /// Removes exactly this agent and, if it was announced, emits `agent/disposed` (REG-7, REG-8). During the
-    /// announcement the removal waits (REG-6).
-    pub(crate) fn detach(&self, root: &Root, agent: &Agent) {
-        let Some(entry) = self.entry(agent) else { return };
+    /// Removes exactly this entry and, if it was announced, emits `agent/disposed` (REG-7, REG-8). During the
+    /// announcement the removal waits (REG-6). False when the entry is gone.
+    pub(crate) fn detach(&self, root: &Root, agent: &Agent, order: u64) -> bool {
+        let Some(entry) = self.entry(agent).filter(|entry| entry.order == order) else { return false };
         if entry.announcing.get() {
             entry.detach_requested.set(true);
-            return;
+            return true;
         }
         self.entries.borrow_mut().remove(agent.id());
         self.order.borrow_mut().remove(&entry.order);
@@ -214,5 +261,6 @@ impl Registry {
             let notice = || Notice::Disposed { agent: agent.clone() };
             root.hub.emit(&root.scopes, Some(agent.scope()), NoticeKind::Disposed, notice);
         }
+        true
     }
 }

@@ -45,6 +45,8 @@ pub(super) struct LoopDriver {
     phase: RefCell<Phase>,
     retiring: Cell<bool>,
     announced_wakes: RefCell<Vec<MessageId>>,
+    /// The runtime's task of the maintenance under way.
+    maintenance_task: Cell<Option<u64>>,
     idle_waiters: WakerSet,
     /// Whether this loop instance has logged a request header (HDR-05).
     pub(super) has_requested: Cell<bool>,
@@ -54,14 +56,15 @@ pub(super) struct LoopDriver {
 }
 
 impl LoopDriver {
-    pub(super) fn new(agent: &Agent, root: &Rc<Root>) -> Rc<Self> {
+    pub(super) fn new(agent: &Agent) -> Rc<Self> {
         Rc::new_cyclic(|this| Self {
             this: this.clone(),
             agent: Rc::downgrade(&agent.0),
-            root: Rc::downgrade(root),
+            root: agent.0.root.clone(),
             phase: RefCell::new(Phase::Idle),
             retiring: Cell::new(false),
             announced_wakes: RefCell::default(),
+            maintenance_task: Cell::new(None),
             idle_waiters: WakerSet::default(),
             has_requested: Cell::new(false),
             contexts: RuntimeContext::default(),
@@ -125,7 +128,8 @@ impl LoopDriver {
 
     fn start(&self) {
         let (Ok(agent), Ok(root), Some(this)) = (self.agent(), self.root(), self.this.upgrade()) else { return };
-        if agent.0.stage.get() != Stage::Live {
+        // The phase is committed once nothing can fail any more (D-06).
+        if agent.0.stage.get() != Stage::Live || root.runtime.check_open().is_err() {
             return;
         }
         *self.phase.borrow_mut() = Phase::Running(Activity::default());
@@ -334,11 +338,19 @@ impl Driver for LoopDriver {
             *phase = Phase::Maintenance(activity);
             signal
         };
+        let runtime = root.runtime.clone();
         root.runtime.spawn(async move {
+            this.maintenance_task.set(runtime.current_task());
             task(signal).await;
+            this.maintenance_task.set(None);
             this.retire();
         });
         Ok(())
+    }
+
+    fn is_in_maintenance(&self) -> bool {
+        let task = self.maintenance_task.get();
+        task.is_some() && self.root().is_ok_and(|root| root.runtime.current_task() == task)
     }
 
     fn published(&self) {

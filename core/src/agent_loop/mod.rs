@@ -1,35 +1,28 @@
 //! The default loop: what drains an agent's turns.
 //!
-//! `publish` brings agents to life and ends them, `driver` holds the phases, `turn` is the state machine of a turn,
+//! `driver` holds the phases, `turn` is the state machine of a turn,
 //! `step` one model request with what follows from it, `tool_calls` the scheduler of a message's calls. Nothing outside
-//! depends on this module; another [`AgentFactory`] may take its place.
+//! depends on this module; another [`AgentFactory`](crate::agent::AgentFactory) may take its place.
 
 mod budget;
+pub mod config;
 mod driver;
-mod publish;
 mod runtime_context;
 mod step;
 mod tool_calls;
 mod turn;
 
-use crate::agent::{AgentFactory, AgentHandle, CreateOptions, ResumeOptions};
-use crate::context::{Context, Root};
+pub use tool_calls::answer_tool_calls;
+
+use crate::agent::Publication;
+use crate::context::Root;
 use crate::error::Result;
-use crate::runtime::LocalBoxFuture;
 use crate::session::Session;
 use crate::storage::Durability;
 
 /// The factory of agents that the default loop drives.
-pub struct AgentLoop;
-
-impl AgentFactory for AgentLoop {
-    fn create(&self, owner: Context, options: CreateOptions) -> LocalBoxFuture<Result<AgentHandle>> {
-        Box::pin(publish::create(owner, options))
-    }
-
-    fn resume(&self, owner: Context, options: ResumeOptions) -> LocalBoxFuture<Result<AgentHandle>> {
-        Box::pin(publish::resume(owner, options))
-    }
+pub(crate) fn factory() -> Publication {
+    Publication::new(|agent| driver::LoopDriver::new(agent))
 }
 
 /// Holds an external effect back until everything logged is durable. Fails when that cannot be had.

@@ -2,7 +2,8 @@
 //! commit in model order, and every call of a committed message gets exactly one result, whatever happens (P2, D-11).
 
 use super::driver::LoopDriver;
-use crate::agent::Agent;
+use crate::agent::{Agent, Notice, NoticeKind};
+use crate::context::Root;
 use crate::error::{Error, Result};
 use crate::id::CallId;
 use crate::json::{self, Object, Value};
@@ -10,6 +11,7 @@ use crate::message::{Block, Message};
 use crate::runtime::Signal;
 use crate::session::{EventData, InboxTarget, SurfaceOp};
 use crate::tools::{Admitted, Answer, Execution, Pool, ToolCallInfo, ToolOutcome};
+use std::cell::RefCell;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -48,8 +50,12 @@ struct Progress {
 }
 
 struct Scheduler<'a> {
-    driver: &'a LoopDriver,
+    root: Rc<Root>,
     agent: Agent,
+    /// Ids of the calls whose bodies run.
+    running: &'a RefCell<Vec<String>>,
+    /// Whether the loop lets another call start.
+    admits: &'a dyn Fn() -> Result<bool>,
     turn: u64,
     step: u64,
     signal: &'a Signal,
@@ -64,12 +70,43 @@ struct Scheduler<'a> {
 impl LoopDriver {
     /// Answers every call. True when some result ends the turn.
     pub(super) async fn run_tool_calls(&self, turn: u64, step: u64, signal: &Signal, calls: Vec<Call>) -> Result<bool> {
+        let admits = || Ok(!self.tool_calls_are_spent()?);
+        let scheduler = Scheduler::new(self.agent()?, turn, step, signal, calls, &self.running_tools, &admits)?;
+        scheduler.answer_all().await
+    }
+}
+
+/// Answers every tool call of a committed assistant message of the agent, in its open step: the scheduler of the default
+/// loop, for loops of your own (TOOL). True when some result ends the turn (TOOL-14).
+pub async fn answer_tool_calls(
+    agent: &Agent,
+    turn: u64,
+    step: u64,
+    signal: &Signal,
+    message: &Message,
+) -> Result<bool> {
+    let calls = message.content().iter().filter_map(Call::from_block).collect();
+    let running = RefCell::default();
+    Scheduler::new(agent.clone(), turn, step, signal, calls, &running, &|| Ok(true))?.answer_all().await
+}
+
+impl<'a> Scheduler<'a> {
+    fn new(
+        agent: Agent,
+        turn: u64,
+        step: u64,
+        signal: &'a Signal,
+        calls: Vec<Call>,
+        running: &'a RefCell<Vec<String>>,
+        admits: &'a dyn Fn() -> Result<bool>,
+    ) -> Result<Self> {
         let progress = calls.iter().map(|_| Progress::default()).collect();
-        let agent = self.agent()?;
-        let pool = Pool::new();
-        let mut scheduler = Scheduler {
-            driver: self,
+        let (root, pool) = (agent.root()?, Pool::new());
+        Ok(Self {
+            root,
             agent,
+            running,
+            admits,
             turn,
             step,
             signal,
@@ -78,24 +115,25 @@ impl LoopDriver {
             pool,
             next_commit: 0,
             concluded: false,
-        };
-        let ran = scheduler.run().await;
-        self.running_tools.borrow_mut().clear();
+        })
+    }
+
+    async fn answer_all(mut self) -> Result<bool> {
+        let ran = self.run().await;
+        self.running.borrow_mut().clear();
         match ran {
-            Ok(()) => Ok(scheduler.concluded),
+            Ok(()) => Ok(self.concluded),
             Err(error) => {
-                scheduler.answer_the_rest().await;
+                self.answer_the_rest().await;
                 Err(error)
             }
         }
     }
-}
 
-impl Scheduler<'_> {
     async fn run(&mut self) -> Result<()> {
         let mut next = 0;
         while next < self.calls.len() && self.may_start()? {
-            next = if self.is_parallel(next)? {
+            next = if self.is_parallel(next) {
                 self.run_pool(next).await?
             } else {
                 self.start(next).await?;
@@ -108,25 +146,24 @@ impl Scheduler<'_> {
 
     /// Whether another call may start: not after a cancellation, nor when the budget of calls is used up.
     fn may_start(&self) -> Result<bool> {
-        Ok(!self.signal.is_cancelled() && !self.driver.tool_calls_are_spent()?)
+        Ok(!self.signal.is_cancelled() && (self.admits)()?)
     }
 
-    fn is_parallel(&self, at: usize) -> Result<bool> {
-        let root = self.driver.root()?;
+    fn is_parallel(&self, at: usize) -> bool {
         let call = &self.calls[at];
-        Ok(root.tools.is_parallel(&root, Some(self.agent.scope()), &call.name, &call.arguments))
+        self.root.tools.is_parallel(&self.root, Some(self.agent.scope()), &call.name, &call.arguments)
     }
 
     /// Runs parallel calls up to the cap, refilling as they settle. Returns the first call that is not of this pool.
     async fn run_pool(&mut self, first: usize) -> Result<usize> {
-        let cap = self.driver.root()?.loop_options.get().max_parallel_tool_calls.max(1);
+        let cap = self.root.max_parallel_tool_calls();
         let mut next = first;
         loop {
             let mut full = false;
             while next < self.calls.len() && self.may_start()? {
                 full = self.pool.len() >= cap;
                 // The mode is read again before each start: a registry change makes the call the next barrier (TOOL-7).
-                if full || (next > first && !self.is_parallel(next)?) {
+                if full || (next > first && !self.is_parallel(next)) {
                     break;
                 }
                 self.start(next).await?;
@@ -146,7 +183,6 @@ impl Scheduler<'_> {
 
     /// Logs the call, runs its ordered stage, and dispatches it or notes its answer (TOOL-8, TOOL-9).
     async fn start(&mut self, at: usize) -> Result<()> {
-        let root = self.driver.root()?;
         self.log_call(at)?;
         let call = &self.calls[at];
         let info = ToolCallInfo {
@@ -155,14 +191,16 @@ impl Scheduler<'_> {
             arguments: call.arguments.clone(),
             agent: Some(self.agent.clone()),
             signal: self.signal.clone(),
+            parent: None,
+            root_call_id: call.id.clone(),
         };
-        let execution = Rc::new(Execution::new(root, &self.agent, info));
+        let execution = Rc::new(Execution::new(self.root.clone(), Some(self.agent.scope()), info));
         self.progress[at].execution = Some(execution.clone());
         match execution.admit().await {
             Admitted::Answered(outcome) => self.progress[at].answer = Some(Answer { outcome, post: true }),
             Admitted::Final(outcome) => self.progress[at].answer = Some(Answer { outcome, post: false }),
             Admitted::Dispatch => {
-                self.driver.running_tools.borrow_mut().push(self.calls[at].id.to_string());
+                self.running.borrow_mut().push(self.calls[at].id.to_string());
                 self.pool.push(at, execution.dispatch());
                 self.poll_bodies().await?;
             }
@@ -207,7 +245,7 @@ impl Scheduler<'_> {
 
     fn settled(&mut self, at: usize, answer: Result<Answer>) -> Result<()> {
         let id = self.calls[at].id.as_str();
-        self.driver.running_tools.borrow_mut().retain(|running| running != id);
+        self.running.borrow_mut().retain(|running| running != id);
         self.progress[at].answer = Some(answer?);
         Ok(())
     }
@@ -235,7 +273,7 @@ impl Scheduler<'_> {
     }
 
     fn commit(&mut self, at: usize, outcome: ToolOutcome) -> Result<()> {
-        let id = self.driver.root()?.runtime.next_id();
+        let id = self.root.runtime.next_id();
         let call_id = self.calls[at].id.clone();
         let message = Arc::new(Message::tool_result(id, call_id, outcome.content, outcome.is_error));
         let data = EventData::ToolResult {
@@ -252,7 +290,8 @@ impl Scheduler<'_> {
         for context in outcome.contexts {
             // A context that the inbox refuses is a failed context, not a failed turn (D-11).
             if let Err(error) = self.agent.inbox().append(InboxTarget::NextStep, vec![context]) {
-                self.driver.report(self.turn, &error);
+                let (turn, step) = (self.turn, self.step);
+                self.agent.emit(NoticeKind::Error, |agent| Notice::Error { agent, turn, step, error });
             }
         }
         Ok(())

@@ -2,14 +2,15 @@
 
 use super::driver::LoopDriver;
 use super::step::StepEnd;
-use crate::agent::{PreStep, PreStepDecision, TurnStopping};
+use crate::agent::{Driver, PreStep, PreStepDecision, TurnStopping};
 use crate::error::{Code, Error, Result};
 use crate::llm::Failure;
 use crate::message::Message;
 use crate::runtime::{Signal, yield_now};
-use crate::session::{EventData, InboxTarget, SurfaceOp, TurnEndReason};
+use crate::session::{CancelCause, EventData, InboxTarget, SurfaceOp, TurnEndReason};
 use crate::system_prompt::{Assembly, assemble};
 use std::cell::RefCell;
+use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -41,7 +42,7 @@ impl LoopDriver {
             self.report(before, &error);
             return false;
         }
-        let outcome = match self.run_turn(turn, &signal).await {
+        let outcome = match self.within_time(self.run_turn(turn, &signal)).await {
             Ok(outcome) => outcome,
             Err(error) => self.failed(turn, &signal, &error),
         };
@@ -65,6 +66,22 @@ impl LoopDriver {
             self.renew();
         }
         goes_on
+    }
+
+    /// Cancels the turn when its time is over, with the inbox kept; what has started is awaited all the same.
+    async fn within_time<T>(&self, turn: impl Future<Output = Result<T>>) -> Result<T> {
+        let root = self.root()?;
+        let Some(limit) = root.loop_options.get().turn_timeout else { return turn.await };
+        let mut turn = Box::pin(turn);
+        let mut timer = Some(root.runtime.sleep(limit));
+        poll_fn(|context| {
+            if timer.as_mut().is_some_and(|timer| timer.as_mut().poll(context).is_ready()) {
+                timer = None;
+                self.abort(CancelCause::Hook(format!("timeout: turn {}ms", limit.as_millis())), true);
+            }
+            turn.as_mut().poll(context)
+        })
+        .await
     }
 
     /// Classifies a failure: under a cancelled signal it is an abort (TURN-34, TURN-35).

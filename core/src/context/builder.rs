@@ -2,7 +2,6 @@
 
 use super::{Context, LoopOptions, Root};
 use crate::agent::{Agent, AgentHandle, AgentOptions, CreateOptions, ResumeOptions};
-use crate::agent_loop::AgentLoop;
 use crate::error::{Code, Error, Result};
 use crate::id::SessionId;
 use crate::runtime::{LocalBoxFuture, Ports, Runtime, Signal};
@@ -53,16 +52,40 @@ impl ContextBuilder {
         self
     }
 
-    /// The context.
+    /// The context. Fails for options that cannot be right (CFG-14).
+    pub fn try_build(self) -> Result<Context> {
+        self.loop_options.check()?;
+        Ok(self.build())
+    }
+
+    /// The context. No overlap of tool bodies at all counts as one at a time.
     pub fn build(self) -> Context {
         let runtime = Runtime::new(self.ports.unwrap_or_default());
         let storage = self.store.map(|store| Rc::new(Coordinator::new(runtime.clone(), store, self.durability)));
-        let root = Root::new(runtime, storage, self.loop_options);
+        let root = Root::new(runtime, storage, self.loop_options, !self.without_loop);
+        Context::on_root(root).expect("a new root has no factory")
+    }
+}
+
+impl Context {
+    /// A context on a root whose contexts are all closed, with the default loop in the factory's slot unless the root was
+    /// built without it.
+    fn on_root(root: Rc<Root>) -> Result<Self> {
         let ctx = Context::from_root(root);
-        if !self.without_loop {
-            ctx.root().agents.set_factory(&ctx, Rc::new(AgentLoop)).expect("a new root has no factory");
+        if ctx.root().has_loop {
+            ctx.root().agents.set_factory(&ctx, Rc::new(crate::agent_loop::factory()))?;
         }
-        ctx
+        Ok(ctx)
+    }
+
+    /// A context on the same root after [`Context::close`], with nothing registered on it (CTX-22).
+    pub fn reopen(&self) -> Result<Context> {
+        if self.fiber().check().is_ok() {
+            return Err(Error::new(Code::Busy, "the context is open; close it first"));
+        }
+        self.runtime().check_open()?;
+        self.root().boundaries.reopen();
+        Self::on_root(self.root().clone())
     }
 }
 

@@ -4,16 +4,20 @@
 //! through a context is visible in its scope and lives as long as its fiber.
 
 mod builder;
+mod effect;
 mod fiber;
 mod plugin;
 mod root;
+mod scope;
 mod service;
 
 pub(crate) use builder::no_store;
 pub use builder::{AgentBuilder, ContextBuilder};
+pub use effect::Composite;
 pub use fiber::{Cleanup, Fiber, Registration};
 pub use plugin::{Plugin, PluginState};
 pub use root::{Budget, LoopOptions, Root};
+pub use scope::Scope;
 
 use crate::agent::{Agent, AgentInner, Notice, NoticeKind, TurnStopping, Waterfall};
 use crate::error::Result;
@@ -223,10 +227,15 @@ impl Context {
     }
 
     /// Disposes every agent, makes everything durable, and undoes what was registered. The runtime stays usable for
-    /// whoever still waits on it.
+    /// whoever still waits on it, and [`Context::reopen`] gives the root back empty.
     pub async fn close(&self) -> Result<()> {
+        let boundaries = &self.root.boundaries;
+        boundaries.begin_closing();
+        let drained = boundaries.drained();
         self.root.close().await;
+        drained.await;
         self.fiber.clone().dispose().await;
+        boundaries.dispose();
         Ok(())
     }
 }

@@ -1,7 +1,8 @@
 //! The root: the shared state behind all contexts of one runtime.
 
 use super::service::ServiceTable;
-use crate::agent::{Agent, AgentInner, Commands, Hub, Notice, NoticeKind, Registry};
+use crate::agent_loop::config::{ParallelLimits, check_parallel};
+use crate::agent::{Agent, AgentInner, Boundaries, Commands, Hub, Notice, NoticeKind, Registry};
 use crate::error::{Code, Error, Result};
 use crate::id::SessionId;
 use crate::llm::ModelTable;
@@ -16,6 +17,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Limits on what may be spent; none is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,12 +47,21 @@ pub struct LoopOptions {
     pub turn_budget: Budget,
     /// What one agent may spend in its session's life.
     pub agent_budget: Budget,
+    /// How long a turn may take before it is cancelled; none by default.
+    pub turn_timeout: Option<Duration>,
+}
+
+impl LoopOptions {
+    /// Fails for a limit of overlapping tool bodies that is not positive.
+    pub fn check(&self) -> Result<()> {
+        check_parallel(self.max_parallel_tool_calls)
+    }
 }
 
 impl Default for LoopOptions {
     fn default() -> Self {
         let turn_budget = Budget { steps: Some(200), ..Budget::default() };
-        Self { max_parallel_tool_calls: 10, turn_budget, agent_budget: Budget::default() }
+        Self { max_parallel_tool_calls: 10, turn_budget, agent_budget: Budget::default(), turn_timeout: None }
     }
 }
 
@@ -71,12 +82,20 @@ pub struct Root {
     pub(crate) commands: OnceCell<Commands>,
     pub(crate) storage: Option<Rc<Coordinator>>,
     pub(crate) loop_options: Cell<LoopOptions>,
+    pub(crate) parallel_limits: ParallelLimits,
+    pub(crate) boundaries: Boundaries,
+    pub(crate) has_loop: bool,
     sessions: RefCell<HashMap<SessionId, Session>>,
     next_session: Cell<u64>,
 }
 
 impl Root {
-    pub(crate) fn new(runtime: Runtime, storage: Option<Rc<Coordinator>>, loop_options: LoopOptions) -> Rc<Self> {
+    pub(crate) fn new(
+        runtime: Runtime,
+        storage: Option<Rc<Coordinator>>,
+        loop_options: LoopOptions,
+        has_loop: bool,
+    ) -> Rc<Self> {
         Rc::new(Self {
             hub: Hub::new(runtime.notifying()),
             runtime,
@@ -89,9 +108,18 @@ impl Root {
             commands: OnceCell::new(),
             storage,
             loop_options: Cell::new(loop_options),
+            parallel_limits: ParallelLimits::default(),
+            boundaries: Boundaries::default(),
+            has_loop,
             sessions: RefCell::default(),
             next_session: Cell::new(1),
         })
+    }
+
+    /// How many tool bodies of one step may overlap now.
+    pub(crate) fn max_parallel_tool_calls(&self) -> usize {
+        let configured = self.loop_options.get().max_parallel_tool_calls.max(1);
+        self.parallel_limits.in_force().unwrap_or(configured)
     }
 
     /// The live session of an id.
@@ -188,9 +216,10 @@ impl Root {
         Ok(session)
     }
 
-    /// Disposes every agent and makes everything durable.
+    /// Disposes every agent, gives up what is being opened, and makes everything durable.
     pub(crate) async fn close(&self) {
-        let disposals: Vec<_> = self.agents.list().iter().map(Agent::dispose).collect();
+        let mut disposals: Vec<_> = self.agents.list().iter().map(Agent::dispose).collect();
+        disposals.push(self.agents.unload_factory());
         for disposal in disposals {
             disposal.await;
         }

@@ -19,6 +19,9 @@ pub struct Placement {
     pub prepend: bool,
     /// Removed before its first run (EVT-16).
     pub once: bool,
+    /// Hears every scope's events, also when it is registered in one (EVT-14). Its lifetime is its context's all the
+    /// same (EVT-15).
+    pub global: bool,
 }
 
 /// The listeners of one event, global ones and those of scopes.
@@ -31,6 +34,7 @@ pub struct Channel<F: ?Sized> {
 
 struct Listener<F: ?Sized> {
     id: u64,
+    scope: Option<ScopeKey>,
     order: i64,
     spent: Option<Rc<Cell<bool>>>,
     call: Rc<F>,
@@ -38,7 +42,7 @@ struct Listener<F: ?Sized> {
 
 impl<F: ?Sized> Clone for Listener<F> {
     fn clone(&self) -> Self {
-        Self { id: self.id, order: self.order, spent: self.spent.clone(), call: self.call.clone() }
+        Self { id: self.id, scope: self.scope, order: self.order, spent: self.spent.clone(), call: self.call.clone() }
     }
 }
 
@@ -57,7 +61,8 @@ impl<F: ?Sized> Channel<F> {
         let order = if placement.prepend { first - 1 } else { last + 1 };
         self.orders.set(if placement.prepend { (order, last) } else { (first, order) });
         let spent = placement.once.then(Rc::default);
-        let listener = Listener { id, order, spent, call };
+        let scope = scope.filter(|_| !placement.global);
+        let listener = Listener { id, scope, order, spent, call };
         self.edit(scope, |listeners| {
             let at = if placement.prepend { 0 } else { listeners.len() };
             listeners.insert(at, listener);
@@ -143,7 +148,7 @@ impl<F: ?Sized> Snapshot<F> {
 
     /// The listener at a position that may still run; `None` at the end. Spent `once` listeners are passed over: the
     /// second member is the position after this one.
-    pub fn next(&self, mut at: usize, channel: &Channel<F>, scope: Option<ScopeKey>) -> Option<(Rc<F>, usize)> {
+    pub fn next(&self, mut at: usize, channel: &Channel<F>) -> Option<(Rc<F>, usize)> {
         loop {
             let listener = self.listeners.get(at)?;
             at += 1;
@@ -151,8 +156,7 @@ impl<F: ?Sized> Snapshot<F> {
                 return Some((listener.call.clone(), at));
             };
             if !spent.replace(true) {
-                channel.remove(ListenerId { scope: None, id: listener.id });
-                channel.remove(ListenerId { scope, id: listener.id });
+                channel.remove(ListenerId { scope: listener.scope, id: listener.id });
                 return Some((listener.call.clone(), at));
             }
         }

@@ -4,7 +4,6 @@ use super::channel::{Channel, Snapshot};
 use super::guarded_future;
 use crate::error::{Code, Error, Result};
 use crate::runtime::LocalBoxFuture;
-use crate::scope::ScopeKey;
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -44,11 +43,10 @@ impl<T: 'static> Next<T> {
 pub fn waterfall<P: 'static, T: 'static>(
     channel: Rc<Channel<WaterfallListener<P, T>>>,
     listeners: Snapshot<WaterfallListener<P, T>>,
-    scope: Option<ScopeKey>,
     payload: Rc<P>,
     default: impl FnOnce(Rc<P>) -> LocalBoxFuture<Result<T>> + 'static,
 ) -> LocalBoxFuture<Result<T>> {
-    link(channel, listeners, scope, 0, payload, Box::new(default))
+    link(channel, listeners, 0, payload, Box::new(default))
 }
 
 type Innermost<P, T> = Box<dyn FnOnce(Rc<P>) -> LocalBoxFuture<Result<T>>>;
@@ -56,15 +54,14 @@ type Innermost<P, T> = Box<dyn FnOnce(Rc<P>) -> LocalBoxFuture<Result<T>>>;
 fn link<P: 'static, T: 'static>(
     channel: Rc<Channel<WaterfallListener<P, T>>>,
     listeners: Snapshot<WaterfallListener<P, T>>,
-    scope: Option<ScopeKey>,
     at: usize,
     payload: Rc<P>,
     default: Innermost<P, T>,
 ) -> LocalBoxFuture<Result<T>> {
-    let Some((listener, after)) = listeners.next(at, &channel, scope) else {
+    let Some((listener, after)) = listeners.next(at, &channel) else {
         return default(payload);
     };
     let shared = payload.clone();
-    let next = Next::new(move || link(channel, listeners, scope, after, shared, default));
+    let next = Next::new(move || link(channel, listeners, after, shared, default));
     Box::pin(guarded_future(move || listener(payload, next)))
 }

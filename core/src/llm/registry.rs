@@ -15,11 +15,15 @@ pub struct ModelTable {
 }
 
 /// A call bound to one adapter (ADP-06): the config with the model's defaults filled in.
-pub(crate) struct PreparedCall {
-    pub(crate) config: CallConfig,
-    pub(crate) defaults: AdapterDefaults,
-    pub(crate) info: ModelInfo,
-    pub(crate) adapter: Rc<dyn Adapter>,
+pub struct PreparedCall {
+    /// The config, defaults included.
+    pub config: CallConfig,
+    /// Which members are the model's defaults.
+    pub defaults: AdapterDefaults,
+    /// What is known of the model.
+    pub info: ModelInfo,
+    /// What serves it.
+    pub adapter: Rc<dyn Adapter>,
 }
 
 impl ModelTable {
@@ -107,6 +111,11 @@ impl Models {
                 drop(removed);
             }
         }))))
+    }
+
+    /// Binds a config to the adapter of its route, for loops of your own.
+    pub async fn prepare(&self, config: CallConfig, signal: &Signal) -> Result<PreparedCall> {
+        self.ctx.root().models.prepare(config, signal).await
     }
 
     /// The registered routes, sorted.

@@ -72,6 +72,8 @@ struct Inner {
     /// Notifications under way: nothing else may proceed in the middle of an operation that notifies.
     notifying: Rc<Cell<u32>>,
     closed: Cell<bool>,
+    /// The task that is being polled, the innermost one.
+    current: Cell<Option<u64>>,
     ambient: RefCell<Option<Rc<dyn Any>>>,
     ports: Ports,
 }
@@ -153,6 +155,7 @@ impl Runtime {
             pumping: Cell::new(false),
             notifying: Rc::default(),
             closed: Cell::new(false),
+            current: Cell::new(None),
             ambient: RefCell::new(None),
             ports,
         }))
@@ -236,8 +239,10 @@ impl Runtime {
             return;
         };
         let before = self.0.ambient.replace(task.ambient.clone());
+        let outer = self.0.current.replace(Some(task.handle.id));
         let mut context = TaskContext::from_waker(&task.waker);
         let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut context)));
+        self.0.current.set(outer);
         *self.0.ambient.borrow_mut() = before;
         match polled {
             Ok(Poll::Pending) if !self.0.closed.get() => {
@@ -345,6 +350,11 @@ impl Runtime {
                 Poll::Pending => std::thread::park(),
             }
         }
+    }
+
+    /// The task that is being polled; none outside of tasks.
+    pub(crate) fn current_task(&self) -> Option<u64> {
+        self.0.current.get()
     }
 
     /// The ambient value of the running task: the initiating agent.

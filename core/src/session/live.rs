@@ -228,9 +228,6 @@ impl Session {
         sources: Option<Vec<u64>>,
         ignorable: bool,
     ) -> Result<Arc<Event>> {
-        if let Some(reason) = data.find_lossy() {
-            return Err(Error::new(Code::InvalidJson, format!("event data {reason}")));
-        }
         if matches!(kind, "agent/inbox/spliced" | "session/end-seed") {
             return Err(Error::new(Code::ReservedEvent, format!("{kind} is written by the runtime only")));
         }
@@ -260,6 +257,9 @@ impl Session {
         sources: Option<Vec<u64>>,
         ignorable: bool,
     ) -> Result<Arc<Event>> {
+        if let Some(reason) = data.find_lossy() {
+            return Err(Error::new(Code::InvalidJson, format!("{}: {reason}", data.kind())));
+        }
         if self.0.publishing.get() {
             let message = format!("cannot append {} while an event of this session is being published", data.kind());
             return Err(Error::new(Code::Reentrant, message));
@@ -405,6 +405,11 @@ impl Session {
     /// Registers to be woken at the next append.
     pub(crate) fn watch(&self, context: &TaskContext<'_>) {
         self.0.watchers.register(context);
+    }
+
+    /// Whether its events are heard: from its announcement until it is detached. Who follows a log may stop then.
+    pub fn is_live(&self) -> bool {
+        self.0.publisher.borrow().is_some()
     }
 
     pub(crate) fn wake_watchers(&self) {

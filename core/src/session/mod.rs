@@ -6,6 +6,7 @@ mod history;
 mod inbox_fold;
 pub mod legacy;
 mod live;
+mod lossless;
 mod reason;
 mod repair;
 mod surface;

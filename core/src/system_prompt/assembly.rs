@@ -67,8 +67,8 @@ impl Assembly {
     }
 }
 
-/// Assembles the prompt of an agent's next step.
-pub(crate) async fn assemble(root: &Rc<Root>, agent: &Agent, signal: &Signal) -> Result<Assembly> {
+/// Assembles the prompt of an agent's next step, for loops of your own too.
+pub async fn assemble(root: &Rc<Root>, agent: &Agent, signal: &Signal) -> Result<Assembly> {
     let scope = Some(agent.scope());
     let suppressed = root.prompt.suppressors.find(&root.scopes, scope, "suppressed").is_some();
     let payload = Rc::new(AssemblyRequest { agent: agent.clone(), signal: signal.clone() });

@@ -3,11 +3,11 @@
 mod assembly;
 mod render;
 
-pub(crate) use assembly::assemble;
+pub use assembly::assemble;
 pub use assembly::{Assembly, AssemblyRequest, ContextText, Section};
-pub(crate) use render::{render_contexts, render_system};
+pub use render::{render_contexts, render_system};
 
-use crate::agent::Agent;
+use crate::agent::{Agent, Notice, NoticeKind};
 use crate::context::{Cleanup, Context, Registration};
 use crate::error::{Code, Error, Result};
 use crate::runtime::LocalBoxFuture;
@@ -112,13 +112,24 @@ impl Prompt {
         Self { ctx }
     }
 
-    fn own(&self, remove: impl FnOnce(&PromptTable) + 'static) -> Registration {
-        let root = Rc::downgrade(self.ctx.root());
-        self.ctx.fiber().own(Cleanup::Sync(Box::new(move || {
+    /// Owns a registration, and tells of it: a listener that fails rolls it back (SYS-11).
+    fn own(&self, remove: impl FnOnce(&PromptTable) + 'static) -> Result<Registration> {
+        let (root, scope) = (Rc::downgrade(self.ctx.root()), self.ctx.scope());
+        let notice = Notice::PromptChanged { scope };
+        let registration = self.ctx.fiber().own(Cleanup::Sync(Box::new(move || {
             if let Some(root) = root.upgrade() {
                 remove(&root.prompt);
+                root.hub.emit(&root.scopes, scope, NoticeKind::PromptChanged, || Notice::PromptChanged { scope });
             }
-        })))
+        })));
+        let root = self.ctx.root();
+        match root.hub.emit_or_veto(&root.scopes, scope, &notice) {
+            Ok(()) => Ok(registration),
+            Err(error) => {
+                registration.dispose();
+                Err(error)
+            }
+        }
     }
 
     fn add(&self, table: fn(&PromptTable) -> &Layers<Entry>, name: &str, entry: Entry) -> Result<Registration> {
@@ -128,7 +139,7 @@ impl Prompt {
         }
         let scope = self.ctx.scope();
         let id = table(&self.ctx.root().prompt).add(scope, name, entry)?;
-        Ok(self.own(move |prompt| table(prompt).remove(scope, id)))
+        self.own(move |prompt| table(prompt).remove(scope, id))
     }
 
     /// Adds a section. Sections sort by `order`; a nearer scope's section of the same name takes its place (SYS-01,
@@ -156,7 +167,7 @@ impl Prompt {
         }
         let scope = self.ctx.scope();
         let id = self.ctx.root().prompt.variables.add(scope, name, text.into())?;
-        Ok(self.own(move |prompt| prompt.variables.remove(scope, id)))
+        self.own(move |prompt| prompt.variables.remove(scope, id))
     }
 
     /// Sends no runtime contexts from this scope (SNAP-02).
@@ -164,7 +175,7 @@ impl Prompt {
         self.ctx.fiber().check()?;
         let scope = self.ctx.scope();
         let id = self.ctx.root().prompt.suppressors.add(scope, "suppressed", ())?;
-        Ok(self.own(move |prompt| prompt.suppressors.remove(scope, id)))
+        self.own(move |prompt| prompt.suppressors.remove(scope, id))
     }
 
     /// Opens every system prompt with the runtime's identity sentence; off unless called (D-24).

@@ -11,7 +11,7 @@ pub(super) fn is_variable_name(name: &str) -> bool {
 }
 
 /// The system text; `None` when it is empty.
-pub(crate) fn render_system(assembly: &Assembly) -> Result<Option<Arc<str>>> {
+pub fn render_system(assembly: &Assembly) -> Result<Option<Arc<str>>> {
     if let Some(text) = assembly.complete() {
         let text = substitute(text, assembly)?;
         return Ok((!text.is_empty()).then(|| text.into()));
@@ -30,7 +30,7 @@ pub(crate) fn render_system(assembly: &Assembly) -> Result<Option<Arc<str>>> {
 }
 
 /// The non-empty runtime contexts with their variables replaced.
-pub(crate) fn render_contexts(assembly: &Assembly) -> Result<Vec<(String, String)>> {
+pub fn render_contexts(assembly: &Assembly) -> Result<Vec<(String, String)>> {
     let mut rendered = Vec::new();
     for context in &assembly.contexts {
         let text = substitute(&context.text, assembly)?;

@@ -2,13 +2,15 @@
 
 use super::events::ToolCallInfo;
 use crate::agent::Agent;
+use crate::context::Root;
 use crate::error::{Code, Error, Result};
 use crate::id::CallId;
 use crate::json::Value;
 use crate::message::{Block, Message};
 use crate::runtime::Signal;
+use crate::scope::ScopeKey;
 use std::cell::{Cell, RefCell};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 /// What a body attached to its call; kept whether the call succeeds or fails.
@@ -17,6 +19,8 @@ pub(super) struct Attachments {
     pub(super) contexts: RefCell<Vec<Arc<Message>>>,
     pub(super) concludes_turn: Cell<bool>,
     pub(super) entered: Cell<bool>,
+    /// How many calls the body has made.
+    pub(super) nested: Cell<u64>,
 }
 
 /// One call of a tool. Clones are the same call.
@@ -25,6 +29,8 @@ pub struct ToolCall {
     pub(super) info: Rc<ToolCallInfo>,
     pub(super) signal: Signal,
     pub(super) attachments: Rc<Attachments>,
+    pub(super) root: Weak<Root>,
+    pub(super) scope: Option<ScopeKey>,
 }
 
 impl ToolCall {

@@ -1,10 +1,12 @@
 //! The definition of a tool.
 
 use super::call::{ToolCall, ToolOutput};
+use super::events::{ToolCallInfo, ToolOutcome};
 use super::schema::check_schema;
 use crate::error::{Code, Error, Result};
 use crate::json::{Object, Value};
 use crate::llm::ToolSchema;
+use crate::message::Block;
 use crate::runtime::LocalBoxFuture;
 use std::future::Future;
 use std::rc::Rc;
@@ -13,6 +15,21 @@ use std::time::Duration;
 
 pub(super) type Body = dyn Fn(ToolCall) -> LocalBoxFuture<Result<ToolOutput>>;
 type Classifier = dyn Fn(&Value) -> bool;
+
+/// Replaces what the model sees of a result, last of all; nothing keeps it (EXE-22).
+pub type Finalizer = dyn Fn(&ToolCallInfo, &ToolOutcome) -> Result<Option<Vec<Block>>>;
+
+/// The name that no tool may take: it is kept for calling tools from a program (DEF-02).
+const RESERVED: &str = "run_code";
+
+/// What a program needs to know of a tool: what the model sees, and what comes back (DEF-10).
+#[derive(Clone, Debug, PartialEq)]
+pub struct CodeSchema {
+    /// Name, description and parameters.
+    pub schema: Arc<ToolSchema>,
+    /// The schema of the returned value, if the tool declares one.
+    pub output: Option<Value>,
+}
 
 /// A tool. Without [`Tool::parallel`] its calls run alone (TOOL-4).
 #[derive(Clone)]
@@ -23,6 +40,7 @@ pub struct Tool {
     pub(super) checks_arguments: bool,
     pub(super) output: Option<Rc<Value>>,
     pub(super) timeout: Option<Duration>,
+    pub(super) finalizer: Option<Rc<Finalizer>>,
 }
 
 impl Tool {
@@ -41,6 +59,7 @@ impl Tool {
             checks_arguments: true,
             output: None,
             timeout: None,
+            finalizer: None,
         }
     }
 
@@ -86,6 +105,16 @@ impl Tool {
         self
     }
 
+    /// Lets `finalize` replace what the model sees of each result, failures too, after everybody else had a say. It
+    /// cannot turn a failure into a success; if it fails, the call becomes that error (EXE-22).
+    pub fn finalize_content(
+        mut self,
+        finalize: impl Fn(&ToolCallInfo, &ToolOutcome) -> Result<Option<Vec<Block>>> + 'static,
+    ) -> Self {
+        self.finalizer = Some(Rc::new(finalize));
+        self
+    }
+
     /// The tool's name.
     pub fn name(&self) -> &str {
         self.schema.name()
@@ -96,10 +125,17 @@ impl Tool {
         &self.schema
     }
 
+    pub(super) fn code_schema(&self) -> CodeSchema {
+        CodeSchema { schema: self.schema.clone(), output: self.output.as_deref().cloned() }
+    }
+
     /// Fails for a name or schema that cannot be used (DEF-02).
     pub(super) fn check(&self) -> Result<()> {
         if self.name().is_empty() {
             return Err(Error::new(Code::InvalidArgument, "a tool needs a name"));
+        }
+        if self.name() == RESERVED {
+            return Err(Error::new(Code::InvalidArgument, format!("the tool name {RESERVED:?} is reserved")));
         }
         if self.timeout == Some(Duration::ZERO) {
             return Err(Error::new(

@@ -23,6 +23,19 @@ pub struct ToolCallInfo {
     pub agent: Option<Agent>,
     /// Fires when the turn is cancelled.
     pub signal: Signal,
+    /// The call whose body makes this one, for nested calls (EXE-27).
+    pub parent: Option<CallId>,
+    /// The call of the model that this one goes back to; its own id unless it is nested (EXE-01).
+    pub root_call_id: CallId,
+}
+
+impl ToolCallInfo {
+    /// A call that is not nested.
+    pub fn new(call_id: impl Into<CallId>, name: impl Into<String>, arguments: Value, signal: Signal) -> Self {
+        let call_id = call_id.into();
+        let root_call_id = call_id.clone();
+        Self { call_id, name: name.into(), arguments, agent: None, signal, parent: None, root_call_id }
+    }
 }
 
 /// `tools/pre-execute`: may this call run?

@@ -1,14 +1,18 @@
 //! Tools: what a model may call (DEF, EXE).
 
+mod approval;
 mod call;
 mod definition;
 mod events;
+mod nested;
 mod pipeline;
 mod registry;
 mod schema;
 
+pub use crate::agent_loop::answer_tool_calls;
+pub use approval::{ApprovalOutcome, ApprovalRequest, Approver};
 pub use call::{ToolCall, ToolOutput};
-pub use definition::Tool;
+pub use definition::{CodeSchema, Finalizer, Tool};
 pub use events::{
     ExecuteRequest, PostDecision, PostExecute, PreDecision, PreExecute, ToolCallInfo, ToolOutcome, ToolResultNotice,
 };

@@ -4,15 +4,17 @@
 //! intent durable does, because then no effect may happen.
 
 use super::call::{Attachments, ToolCall, ToolOutput, render};
-use super::definition::Tool;
+use super::approval;
+use super::definition::{Finalizer, Tool};
 use super::events::{
     ExecuteRequest, PostDecision, PostExecute, PreDecision, PreExecute, ToolCallInfo, ToolOutcome, ToolResultNotice,
 };
 use super::schema::violations;
-use crate::agent::{Agent, Notice, NoticeKind};
+use crate::agent::{Notice, NoticeKind, Waterfall};
 use crate::context::Root;
 use crate::error::{Code, Error, Result};
 use crate::events::guarded_future;
+use crate::json::Value;
 use crate::message::Block;
 use crate::runtime::{LocalBoxFuture, Signal};
 use crate::scope::ScopeKey;
@@ -29,6 +31,8 @@ pub(crate) struct Execution {
     scope: Option<ScopeKey>,
     info: Rc<ToolCallInfo>,
     attachments: Rc<Attachments>,
+    /// Captured before the arguments are read (EXE-22).
+    finalizer: Option<Rc<Finalizer>>,
 }
 
 /// What the stage before the body decided.
@@ -86,8 +90,20 @@ impl ToolOutcome {
 }
 
 impl Execution {
-    pub(crate) fn new(root: Rc<Root>, agent: &Agent, info: ToolCallInfo) -> Self {
-        Self { root, scope: Some(agent.scope()), info: Rc::new(info), attachments: Rc::default() }
+    pub(crate) fn new(root: Rc<Root>, scope: Option<ScopeKey>, info: ToolCallInfo) -> Self {
+        let finalizer = root.tools.find(&root, scope, &info.name).and_then(|tool| tool.finalizer);
+        Self { root, scope, info: Rc::new(info), attachments: Rc::default(), finalizer }
+    }
+
+    /// All stages of a call that no scheduler orders.
+    pub(crate) async fn run(self) -> Result<ToolOutcome> {
+        let this = Rc::new(self);
+        let answer = match this.admit().await {
+            Admitted::Dispatch => this.clone().dispatch().await?,
+            Admitted::Answered(outcome) => Answer { outcome, post: true },
+            Admitted::Final(outcome) => Answer { outcome, post: false },
+        };
+        Ok(this.finish(answer).await)
     }
 
     /// The stage before the body: ordered among the calls of a message (TOOL-8).
@@ -100,19 +116,23 @@ impl Execution {
         }
         let payload = Rc::new(PreExecute { call: self.info.clone() });
         let allow = |_: Rc<PreExecute>| async { Ok(PreDecision::Allow) };
-        let denial = match self.root.hub.waterfall(&self.root.scopes, self.scope, payload, allow).await {
-            Err(error) => return Admitted::Final(ToolOutcome::thrown(&error)),
-            Ok(PreDecision::Deny(reason)) => Some(reason),
-            Ok(PreDecision::Ask(reason)) => {
-                Some(reason.unwrap_or_else(|| "nobody is there to approve this call".into()))
-            }
-            Ok(PreDecision::Allow) => match self.root.tools.guard(&self.root, self.scope, &self.info) {
-                Ok(reason) => reason,
-                Err(error) => return Admitted::Final(ToolOutcome::thrown(&error)),
-            },
+        let asked = match self.root.hub.waterfall(&self.root.scopes, self.scope, payload, allow).await {
+            Err(error) => Err(error),
+            Ok(PreDecision::Allow) => Ok(None),
+            Ok(PreDecision::Deny(reason)) => Ok(Some(reason)),
+            Ok(PreDecision::Ask(reason)) => approval::ask(&self.root, self.scope, &self.info, reason).await,
         };
-        if let Some(reason) = denial {
-            return Admitted::Answered(ToolOutcome::failure(format!("Error: {reason}"), None));
+        // A guard also sees what somebody approved (DEF-08).
+        let denial = match asked {
+            Ok(None) => self.root.tools.guard(&self.root, self.scope, &self.info),
+            decided => decided,
+        };
+        match denial {
+            Err(error) => return Admitted::Final(ToolOutcome::thrown(&error)),
+            Ok(Some(reason)) => {
+                return Admitted::Answered(ToolOutcome::failure(format!("Error: {reason}"), None));
+            }
+            Ok(None) => {}
         }
         if self.info.signal.is_cancelled() {
             return Admitted::Answered(ToolOutcome::aborted_before_dispatch());
@@ -122,7 +142,8 @@ impl Execution {
 
     /// Runs the body, once the intent is durable. Fails only when that cannot be had.
     pub(crate) async fn dispatch(self: Rc<Self>) -> Result<Answer> {
-        if let Some(agent) = &self.info.agent {
+        // A nested call is covered by its parent's barrier (EXE-27).
+        if let Some(agent) = self.info.agent.as_ref().filter(|_| self.info.parent.is_none()) {
             crate::agent_loop::barrier(&self.root, agent.session()).await?;
         }
         if self.info.signal.is_cancelled() {
@@ -130,8 +151,22 @@ impl Execution {
         }
         let request = ExecuteRequest { call: self.info.clone(), signal: RefCell::new(self.info.signal.clone()) };
         let this = self.clone();
-        let body = move |request: Rc<ExecuteRequest>| async move { Ok(this.run_body(request).await) };
+        // What the body answered is checked already; what a wrapper answers instead of it is not (EXE-11).
+        let is_wrapped = !ExecuteRequest::channel(&self.root.hub).is_empty();
+        let checked = Rc::new(RefCell::new(None));
+        let noted = checked.clone();
+        let body = move |request: Rc<ExecuteRequest>| async move {
+            let outcome = this.run_body(request).await;
+            if is_wrapped {
+                *noted.borrow_mut() = Some((outcome.value.clone(), outcome.content.clone()));
+            }
+            Ok(outcome)
+        };
         let ran = self.root.hub.waterfall(&self.root.scopes, self.scope, Rc::new(request), body).await;
+        let ran = ran.map(|outcome| match is_wrapped {
+            true => self.check_wrapped(outcome, checked.take()),
+            false => outcome,
+        });
         let mut answer = match ran {
             Ok(outcome) => Answer { outcome, post: true },
             Err(error) => Answer { outcome: ToolOutcome::thrown(&error), post: false },
@@ -141,8 +176,29 @@ impl Execution {
         contexts.append(&mut answer.outcome.contexts);
         answer.outcome.contexts = contexts;
         answer.outcome.concludes_turn |= self.attachments.concludes_turn.get();
+        // Only a success ends the turn (EXE-24).
+        answer.outcome.concludes_turn &= !answer.outcome.is_error;
         self.mark_aborted(&mut answer.outcome);
         Ok(answer)
+    }
+
+    /// A successful answer of a wrapper goes by the tool's own output contract.
+    fn check_wrapped(&self, outcome: ToolOutcome, body: Option<(Option<Value>, Vec<Block>)>) -> ToolOutcome {
+        let is_the_bodys = body.is_some_and(|(value, content)| value == outcome.value && content == outcome.content);
+        if outcome.is_error || is_the_bodys {
+            return outcome;
+        }
+        let tool = self.root.tools.find(&self.root, self.scope, &self.info.name);
+        let Some(tool) = tool else { return outcome };
+        let output = match outcome.value.clone() {
+            Some(value) => ToolOutput::value(value),
+            None if tool.output.is_some() => ToolOutput::value(Value::Null),
+            None => ToolOutput::content(outcome.content.clone()),
+        };
+        match checked(&tool, output) {
+            Ok(checked) => ToolOutcome { content: checked.content, value: checked.value, ..outcome },
+            Err(error) => ToolOutcome { contexts: outcome.contexts, ..ToolOutcome::thrown(&error) },
+        }
     }
 
     async fn run_body(&self, request: Rc<ExecuteRequest>) -> ToolOutcome {
@@ -162,10 +218,18 @@ impl Execution {
         let inner = signal.clone();
         let _wrapper =
             (!wrapper.is_same(&self.info.signal)).then(|| wrapper.on_cancel(move |cause| inner.cancel(cause.clone())));
-        let call = ToolCall { info: self.info.clone(), signal: signal.clone(), attachments: self.attachments.clone() };
+        let call = ToolCall {
+            info: self.info.clone(),
+            signal: signal.clone(),
+            attachments: self.attachments.clone(),
+            root: Rc::downgrade(&self.root),
+            scope: self.scope,
+        };
         let body = tool.body.clone();
         let returned = self.timed(&tool, &signal, guarded_future(move || body(call))).await;
         match returned.and_then(|output| checked(&tool, output)) {
+            // A nested call has no face of its own (EXE-27).
+            Ok(outcome) if self.info.parent.is_some() => ToolOutcome { meta: None, ..outcome },
             Ok(outcome) => outcome,
             Err(error) => ToolOutcome::thrown(&error),
         }
@@ -213,13 +277,34 @@ impl Execution {
     /// The stage behind the body: policy, cancellation, the result notice. In model order (TOOL-10).
     pub(crate) async fn finish(&self, answer: Answer) -> ToolOutcome {
         let outcome = if answer.post { self.post(answer.outcome).await } else { answer.outcome };
-        let outcome = Rc::new(outcome);
+        let outcome = Rc::new(self.finalize(outcome));
         let result = Rc::new(ToolResultNotice { call: self.info.clone(), outcome: outcome.clone() });
         self.root.hub.emit(&self.root.scopes, self.scope, NoticeKind::ToolResult, || Notice::ToolResult {
             agent: self.info.agent.clone(),
             result,
         });
         Rc::try_unwrap(outcome).unwrap_or_else(|shared| (*shared).clone())
+    }
+
+    /// The tool's last word on what the model sees (EXE-22).
+    fn finalize(&self, mut outcome: ToolOutcome) -> ToolOutcome {
+        let Some(finalize) = &self.finalizer else { return outcome };
+        let replaced = crate::events::guarded(|| finalize(&self.info, &outcome)).and_then(|content| match content {
+            Some(content) => {
+                let invalid = |what| Error::new(Code::InvalidToolOutput, format!("finalize_content gave {what}"));
+                check_lossless(&content, None).map_err(invalid).map(|()| Some(content))
+            }
+            None => Ok(None),
+        });
+        match replaced {
+            Ok(Some(content)) => outcome.content = content,
+            Ok(None) => {}
+            Err(error) => {
+                let contexts = outcome.contexts;
+                outcome = ToolOutcome { contexts, ..ToolOutcome::thrown(&error) };
+            }
+        }
+        outcome
     }
 
     async fn post(&self, outcome: ToolOutcome) -> ToolOutcome {
@@ -236,7 +321,10 @@ impl Execution {
 
     fn decide(&self, mut outcome: ToolOutcome, decision: PostDecision) -> Result<ToolOutcome> {
         match decision {
-            PostDecision::Block { feedback, contexts } => {
+            PostDecision::Block { mut feedback, contexts } => {
+                if feedback.is_empty() {
+                    feedback.push(Block::Text(texts::RESULT_BLOCKED.into()));
+                }
                 Ok(ToolOutcome { content: feedback, is_error: true, contexts, ..ToolOutcome::default() })
             }
             PostDecision::Accept { content: Some(_), value: Some(_), .. } => {
@@ -255,6 +343,8 @@ impl Execution {
                     outcome.value = Some(value);
                 }
                 if let Some(content) = content {
+                    let invalid = |what| Error::new(Code::InvalidToolOutput, format!("tools/post-execute gave {what}"));
+                    check_lossless(&content, None).map_err(invalid)?;
                     outcome.content = content;
                 }
                 outcome.contexts.extend(contexts);
@@ -279,7 +369,14 @@ fn checked(tool: &Tool, output: ToolOutput) -> Result<ToolOutcome> {
         }
     }
     let content = output.blocks();
+    check_lossless(&content, output.meta.as_ref()).map_err(invalid)?;
     Ok(ToolOutcome { content, value: output.value, meta: output.meta, ..ToolOutcome::default() })
+}
+
+/// What is logged of a result is what JSON can carry exactly (LOG-2).
+fn check_lossless(content: &[Block], meta: Option<&Value>) -> std::result::Result<(), String> {
+    let found = content.iter().find_map(Block::find_lossy).or_else(|| meta.and_then(Value::find_lossy));
+    found.map_or(Ok(()), |reason| Err(format!("content or meta that JSON cannot carry: {reason}")))
 }
 
 /// Lets a test or scheduler poll several bodies; the earliest started that is ready wins (TOOL-26).

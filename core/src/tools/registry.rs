@@ -1,7 +1,9 @@
 //! Which tools a scope sees: layers, restrictions and guards (DEF-03 to DEF-08).
 
-use super::definition::Tool;
+use super::approval::Approver;
+use super::definition::{CodeSchema, Tool};
 use super::events::ToolCallInfo;
+use crate::agent::{Notice, NoticeKind};
 use crate::context::{Cleanup, Context, Registration, Root};
 use crate::error::{Code, Error, Result};
 use crate::json::Value;
@@ -26,6 +28,7 @@ pub struct ToolTable {
     tools: Layers<Tool>,
     guards: Layers<Rc<Guard>>,
     restrictions: Layers<Restriction>,
+    approvers: Layers<Rc<Approver>>,
     next_name: RefCell<u64>,
 }
 
@@ -34,6 +37,11 @@ impl ToolTable {
         let mut next = self.next_name.borrow_mut();
         *next += 1;
         next.to_string()
+    }
+
+    /// Who answers the questions of a scope's calls.
+    pub(super) fn approver(&self, root: &Root, scope: Option<ScopeKey>) -> Option<Rc<Approver>> {
+        self.approvers.find(&root.scopes, scope, "approver").map(|found| found.value)
     }
 
     /// The tools a scope sees, in order of registration.
@@ -99,7 +107,7 @@ fn admits(restrictions: &[crate::scope::Seen<Restriction>], layer: Option<ScopeK
 /// The tools, as a context registers and sees them.
 #[derive(Clone)]
 pub struct Tools {
-    ctx: Context,
+    pub(super) ctx: Context,
 }
 
 impl Tools {
@@ -116,6 +124,26 @@ impl Tools {
         })))
     }
 
+    /// Owns a change of what is visible, and tells of it: a listener that fails rolls it back (LAY-5).
+    fn own_change(&self, remove: impl FnOnce(&ToolTable) + 'static) -> Result<Registration> {
+        let (root, scope) = (Rc::downgrade(self.ctx.root()), self.ctx.scope());
+        let notice = Notice::ToolsChanged { scope };
+        let registration = self.ctx.fiber().own(Cleanup::Sync(Box::new(move || {
+            if let Some(root) = root.upgrade() {
+                remove(&root.tools);
+                root.hub.emit(&root.scopes, scope, NoticeKind::ToolsChanged, || Notice::ToolsChanged { scope });
+            }
+        })));
+        let root = self.ctx.root();
+        match root.hub.emit_or_veto(&root.scopes, scope, &notice) {
+            Ok(()) => Ok(registration),
+            Err(error) => {
+                registration.dispose();
+                Err(error)
+            }
+        }
+    }
+
     /// Registers a tool in this context's scope.
     pub fn register(&self, tool: Tool) -> Result<Registration> {
         self.ctx.fiber().check()?;
@@ -123,7 +151,7 @@ impl Tools {
         let scope = self.ctx.scope();
         let name = tool.name().to_owned();
         let id = self.ctx.root().tools.tools.add(scope, &name, tool)?;
-        Ok(self.own(move |table| table.tools.remove(scope, id)))
+        self.own_change(move |table| table.tools.remove(scope, id))
     }
 
     /// Registers a guard in this context's scope.
@@ -161,7 +189,20 @@ impl Tools {
         let restriction = Restriction { allow, deny: deny.unwrap_or_default() };
         let table = &root.tools;
         let id = table.restrictions.add(Some(scope), &table.unique(), restriction)?;
-        Ok(self.own(move |table| table.restrictions.remove(Some(scope), id)))
+        self.own_change(move |table| table.restrictions.remove(Some(scope), id))
+    }
+
+    pub(super) fn add_approver(&self, approver: Rc<Approver>) -> Result<Registration> {
+        self.ctx.fiber().check()?;
+        let scope = self.ctx.scope();
+        let id = self.ctx.root().tools.approvers.add(scope, "approver", approver)?;
+        Ok(self.own(move |table| table.approvers.remove(scope, id)))
+    }
+
+    /// What a program needs to know of the tools visible here (DEF-10).
+    pub fn code_schemas(&self) -> Vec<CodeSchema> {
+        let root = self.ctx.root();
+        root.tools.visible(root, self.ctx.scope()).iter().map(Tool::code_schema).collect()
     }
 
     /// What the model sees of the tools visible here, in order of registration.

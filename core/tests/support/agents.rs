@@ -108,10 +108,26 @@ pub fn results(agent: &Agent) -> Vec<(String, String)> {
 
 pub type Log = Rc<RefCell<Vec<String>>>;
 
-/// Records every notification and log event, as short lines.
+/// What happens to agents and sessions.
+const RECORDED: [NoticeKind; 12] = [
+    NoticeKind::SessionCreated,
+    NoticeKind::SessionDisposed,
+    NoticeKind::Created,
+    NoticeKind::Disposed,
+    NoticeKind::Status,
+    NoticeKind::Inserted,
+    NoticeKind::Claimed,
+    NoticeKind::Discarded,
+    NoticeKind::SessionStart,
+    NoticeKind::Error,
+    NoticeKind::SessionEvent,
+    NoticeKind::ToolResult,
+];
+
+/// Records notifications and log events, as short lines.
 pub fn record(ctx: &Context) -> Log {
     let log = Log::default();
-    for kind in NoticeKind::ALL {
+    for kind in RECORDED {
         let log = log.clone();
         ctx.on(kind, move |notice| {
             log.borrow_mut().push(line(notice));
@@ -131,11 +147,7 @@ fn line(notice: &Notice) -> String {
         Notice::Error { turn, step, error, .. } => format!("error {turn}/{step} {}", error.message()),
         Notice::SessionEvent { event, .. } => format!("log {}", event.kind()),
         Notice::ToolResult { result, .. } => format!("result {}", result.call.call_id),
-        Notice::SessionCreated { .. }
-        | Notice::SessionDisposed { .. }
-        | Notice::Created { .. }
-        | Notice::Disposed { .. }
-        | Notice::SessionStart { .. } => notice.kind().as_str().to_owned(),
+        _ => notice.kind().as_str().to_owned(),
     }
 }
 

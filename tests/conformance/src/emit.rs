@@ -32,7 +32,10 @@ pub fn emit(ctx: &Context, agent: &Agent, event: &str, payload: &Json) -> Result
         | NoticeKind::SessionCreated
         | NoticeKind::SessionDisposed
         | NoticeKind::SessionEvent
-        | NoticeKind::ToolResult => return Err(Error::host(format!("{event} cannot be emitted here"))),
+        | NoticeKind::ToolResult
+        | NoticeKind::ToolsChanged
+        | NoticeKind::PromptChanged
+        | NoticeKind::ConfigStartFailed => return Err(Error::host(format!("{event} cannot be emitted here"))),
     };
     let scope = match notice.agent() {
         Some(agent) => agent.ctx()?.scope(),

@@ -130,9 +130,24 @@ impl World {
 
     fn on(&self, who: u64, f: impl FnOnce(&Rc<Life>, &Agent)) {
         if let Some((life, agent)) = self.agent(who) {
+            let attached = life.ctx.root().session(agent.id()).is_some_and(|live| live.is_same(agent.session()));
+            if !attached {
+                return self.expect_refusals(&agent);
+            }
             self.with_watch(life.number, agent.id(), |watch| watch.touched = true);
             f(&life, &agent);
         }
+    }
+
+    /// A disposed agent refuses everything (D-05).
+    fn expect_refusals(&self, agent: &Agent) {
+        let message = || Arc::new(Message::user_text(self.fresh_id(), "late"));
+        let before = agent.session().len();
+        let refused = agent.followup(message()).is_err()
+            && agent.wake().is_err()
+            && agent.run(message()).is_err()
+            && agent.run_maintenance(|_| async { Ok(()) }).is_err();
+        self.expect("D-05", refused && agent.session().len() == before, || format!("{agent:?} does not refuse"));
     }
 
     /// A fresh message, or one with the id of a known one.
@@ -178,6 +193,10 @@ impl World {
             return;
         }
         let Some(error) = failed else {
+            // F3
+            if known && agent.session().is_publishing() {
+                return;
+            }
             self.expect("D-08", !known, || format!("{id:?} was accepted twice by {agent:?}"));
             self.with_watch(life.number, agent.id(), |watch| watch.accepted.insert(id.to_owned()));
             return;
@@ -219,15 +238,17 @@ impl World {
             return agent.cancel_keep_inbox(cause);
         }
         let deferred = agent.session().is_publishing();
-        self.with_watch(life.number, agent.id(), |watch| {
-            watch.cancelling += 1;
+        let outer = self.with_watch(life.number, agent.id(), |watch| {
             watch.cancel_deferred |= deferred;
+            std::mem::replace(&mut watch.cancelling, true)
         });
         if deferred {
             self.note_cancel(life, agent);
         }
+        self.note(|| format!("cancel begins outer {outer:?} def {deferred}"));
         agent.cancel(cause);
-        self.with_watch(life.number, agent.id(), |watch| watch.cancelling -= 1);
+        self.note(|| format!("cancel ends outer {outer:?} def {deferred}"));
+        self.with_watch(life.number, agent.id(), |watch| watch.cancelling = outer == Some(true));
         if !deferred {
             // What is pending now came from observers of the discards, before the signal fired (CAN-3).
             let running = agent.state().is_ok_and(|state| state.phase == "running");
@@ -271,7 +292,7 @@ impl World {
     fn wake(&self, life: &Life, agent: &Agent) {
         if !agent.session().is_publishing() && !agent.is_disposed() {
             self.with_watch(life.number, agent.id(), |watch| {
-                if watch.cancelling == 0 && !(watch.discarding > 0 && watch.cancel_deferred) {
+                if !watch.cancelling && !(watch.discarding > 0 && watch.cancel_deferred) {
                     watch.need.extend(watch.fold.lists.iter().flatten().cloned());
                 }
             });
@@ -286,7 +307,8 @@ impl World {
     fn own(self: &Rc<Self>, life: &Rc<Life>, agent: &Agent, stream: bool) {
         let message = self.message(life, agent, None);
         let id = message.id().to_string();
-        let inside = life.ctx.root().current_initiator().is_some_and(|other| other == *agent);
+        // Only code of the agent's own turn or maintenance can be inside it.
+        let inside = agent.state().is_ok_and(|state| state.phase != "idle");
         let known = self.before_delivery(life, agent, &id, true);
         let before = agent.session().len();
         let switch = self.switch(life.number, agent.id());

@@ -55,7 +55,7 @@ impl Decisions {
     /// The decisions of a seed.
     pub fn new(seed: u64, kept: Kept) -> Self {
         let mut rng = Rng::new(seed ^ 0x5117);
-        let wildness = [30, 100, 100, 200][rng.below(4) as usize];
+        let wildness = [25, 60, 100, 180][rng.below(4) as usize];
         Self {
             seed,
             wildness,

@@ -251,10 +251,6 @@ impl Fold {
         })
     }
 
-    /// Whether a fork may end here.
-    pub fn is_balanced(&self) -> bool {
-        self.turn.is_none()
-    }
 }
 
 fn ensure(holds: bool, what: impl FnOnce() -> String) -> Result<(), String> {

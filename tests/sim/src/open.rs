@@ -108,8 +108,12 @@ impl World {
                     header.seed_length = Some(seed.len() as u64);
                     let context = life.context;
                     let slot = Slot { name, context, agent: None, opening: false, seed: Some((header, seed)) };
-                    self.slots.borrow_mut().push(slot);
-                    self.open(self.slots.borrow().len() as u64 - 1);
+                    let who = {
+                        let mut slots = self.slots.borrow_mut();
+                        slots.push(slot);
+                        slots.len() as u64 - 1
+                    };
+                    self.open(who);
                 }
             }
             Err(error) => {
@@ -159,7 +163,7 @@ impl World {
     }
 
     /// Frees the memory of a dead process. Its callbacks are inert, so nothing of this can be seen.
-    fn bury(&self, old: &Rc<Life>, close: bool) {
+    pub fn bury(&self, old: &Rc<Life>, close: bool) {
         let runtime = old.ctx.runtime().clone();
         if close {
             runtime.close();

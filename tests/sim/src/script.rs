@@ -76,19 +76,23 @@ pub enum Edit {
 /// The script of a seed.
 pub fn script(seed: u64) -> Vec<Op> {
     let mut rng = Rng::new(seed ^ 0x0005_C219);
-    let count = 8 + rng.below(40);
+    let count = 12 + rng.below(60);
     (0..count).map(|_| stimulus(&mut rng)).collect()
 }
 
 fn stimulus(rng: &mut Rng) -> Op {
     match rng.below(100) {
-        0..20 => Op::Settle,
-        20..27 => Op::Pump { context: rng.below(2) },
-        27..42 => Op::Gate { nth: rng.below(8) },
-        42..44 => Op::AllGates,
-        44..48 => Op::Clock(Duration::from_millis([1, 60, 250, 2_000][rng.below(4) as usize])),
-        48..51 => Op::Open { who: rng.below(6) },
-        51..54 => Op::Crash { context: rng.below(2), after: rng.below(12), close: rng.percent(5) },
+        0..18 => Op::Settle,
+        18..23 => Op::Pump { context: rng.below(2) },
+        23..37 => Op::Gate { nth: rng.below(8) },
+        37..39 => Op::AllGates,
+        39..43 => Op::Clock(Duration::from_millis([1, 60, 250, 2_000][rng.below(4) as usize])),
+        43..45 => Op::Open { who: rng.below(6) },
+        45..47 => Op::Crash { context: rng.below(2), after: rng.below(12), close: rng.percent(5) },
+        47..62 => {
+            let how = if rng.percent(70) { How::Followup } else { How::Steer };
+            Op::Send { who: rng.below(6), how, repeat: None }
+        }
         _ => act(rng, 0),
     }
 }

@@ -49,7 +49,10 @@ impl Disk {
                 self.in_flight.borrow_mut().insert(id, (holder, batch));
                 continue;
             }
+            // A first batch arrives whole or not at all: stores put a new session in its place at once.
+            let first = self.durable(&id) == 0;
             let count = arrived(batch.len()).min(batch.len());
+            let count = if first && count < batch.len() { 0 } else { count };
             let _ = self.put(&id, &batch[..count]);
         }
     }

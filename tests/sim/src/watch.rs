@@ -31,12 +31,10 @@ pub struct Watch {
     at_error: Option<BTreeSet<String>>,
     /// Notifications of discards under way.
     pub discarding: u32,
-    /// Discarding cancels under way, and whether one waits for a publication.
-    pub cancelling: u32,
-    /// See `cancelling`.
+    /// A discarding cancel is under way, and its signal has not fired.
+    pub cancelling: bool,
+    /// A discarding cancel waits for the end of a publication.
     pub cancel_deferred: bool,
-    /// Observers of a cancel signal under way.
-    pub signalling: u32,
     /// Somebody asked for its disposal.
     pub disposing: bool,
     /// Whether the simulator did anything to it.
@@ -70,9 +68,8 @@ impl Watch {
             cancelled: false,
             at_error: None,
             discarding: 0,
-            cancelling: 0,
+            cancelling: false,
             cancel_deferred: false,
-            signalling: 0,
             disposing: false,
             touched: false,
             expected,
@@ -160,10 +157,9 @@ impl Watch {
                 let kept = std::mem::take(&mut self.need);
                 self.need = kept.into_iter().filter(|id| pending(&self.fold, id)).collect();
                 // What is put back by D-10 is parked; a wake from inside a discarding cancel comes before it (CAN-3).
-                let before_cancel = (self.cancelling > 0 && self.signalling == 0)
-                    || (self.discarding > 0 && self.cancel_deferred);
-                for id in inserted.into_iter().filter(|_| !before_cancel) {
-                    if self.waking.remove(&id) {
+                let before_cancel = self.cancelling || (self.discarding > 0 && self.cancel_deferred);
+                for id in inserted {
+                    if self.waking.remove(&id) && !before_cancel {
                         self.need.insert(id);
                     }
                 }

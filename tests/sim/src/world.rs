@@ -354,6 +354,11 @@ impl World {
         !gates.is_empty()
     }
 
+    /// The gates of a life.
+    pub fn gates_of(&self, life: usize) -> Vec<Rc<Gate>> {
+        self.gates.borrow().iter().filter(|gate| gate.life == life).cloned().collect()
+    }
+
     /// Where a subject is held.
     pub fn held(&self, life: usize, subject: &str) -> Option<&'static str> {
         let gates = self.gates.borrow();

@@ -14,7 +14,7 @@ use turnwheel::llm::{CallConfig, ToolSchema};
 use turnwheel::runtime::Signal;
 use turnwheel::system_prompt::{Assembly, AssemblyRequest, ContextText, Section};
 use turnwheel::tools::{PostDecision, PostExecute, PreDecision, PreExecute};
-use turnwheel::{Agent, Block, Message};
+use turnwheel::{Block, Message};
 
 fn bad(event: &str, expected: &str) -> Error {
     Error::new(Code::InvalidArgument, format!("a decision of {event} is {expected}"))
@@ -42,10 +42,6 @@ fn kind(value: &Value) -> Option<&str> {
 }
 
 impl Bridge for PreStep {
-    fn whose(&self) -> Option<&Agent> {
-        Some(&self.agent)
-    }
-
     fn signal(&self) -> &Signal {
         &self.signal
     }
@@ -89,10 +85,6 @@ impl Bridge for PreStep {
 }
 
 impl Bridge for RequestEvent {
-    fn whose(&self) -> Option<&Agent> {
-        Some(&self.agent)
-    }
-
     fn signal(&self) -> &Signal {
         &self.signal
     }
@@ -112,10 +104,6 @@ impl Bridge for RequestEvent {
 }
 
 impl Bridge for RequestErrorEvent {
-    fn whose(&self) -> Option<&Agent> {
-        Some(&self.agent)
-    }
-
     fn signal(&self) -> &Signal {
         &self.signal
     }
@@ -144,10 +132,6 @@ impl Bridge for RequestErrorEvent {
 }
 
 impl Bridge for AssemblyRequest {
-    fn whose(&self) -> Option<&Agent> {
-        Some(&self.agent)
-    }
-
     fn signal(&self) -> &Signal {
         &self.signal
     }
@@ -208,10 +192,6 @@ impl Bridge for AssemblyRequest {
 }
 
 impl Bridge for PreExecute {
-    fn whose(&self) -> Option<&Agent> {
-        self.call.agent.as_ref()
-    }
-
     fn signal(&self) -> &Signal {
         &self.call.signal
     }
@@ -244,10 +224,6 @@ impl Bridge for PreExecute {
 }
 
 impl Bridge for PostExecute {
-    fn whose(&self) -> Option<&Agent> {
-        self.call.agent.as_ref()
-    }
-
     fn signal(&self) -> &Signal {
         &self.call.signal
     }

@@ -45,7 +45,6 @@ pub fn register(
 
 /// How a waterfall crosses the border.
 trait Bridge: Waterfall {
-    fn whose(&self) -> Option<&Agent>;
     fn signal(&self) -> &Signal;
     /// The payload's own members.
     fn describe(&self, py: Python<'_>, data: &Bound<'_, PyDict>) -> PyResult<()>;
@@ -90,7 +89,7 @@ where
             let inner: Rc<RefCell<Option<P::Output>>> = Rc::default();
             let (kept, shown, frontend) = (inner.clone(), payload.clone(), host.clone());
             let arguments = move |py: Python<'_>| {
-                let object = payload_object(py, &frontend, P::NAME, shown.whose(), shown.signal(), |data| {
+                let object = payload_object(py, &frontend, P::NAME, shown.agent(), shown.signal(), |data| {
                     shown.describe(py, data)
                 })?;
                 let given = object.clone().unbind();
@@ -99,7 +98,7 @@ where
                     shown.take_back(given.bind(py))?;
                     let host = alive(&weak).map_err(|error| to_py(py, &error))?;
                     let (rest, kept) = (next.call(), kept.clone());
-                    let rest = host.ctx.root().future_with_initiator(shown.whose(), rest);
+                    let rest = host.ctx.root().future_with_initiator(shown.agent(), rest);
                     host.export(py, async move {
                         let decision = rest.await;
                         Python::attach(|py| {
@@ -113,7 +112,7 @@ where
                 let next = Py::new(py, NextRef(frontend.handle(proceed)))?.into_any();
                 Ok(vec![listener.clone_ref(py), object.unbind(), next])
             };
-            let captured = host.context_of(payload.whose(), &captured);
+            let captured = host.context_of(payload.agent(), &captured);
             let returned = host.call(captured, arguments, None).await?;
             let inner = inner.borrow_mut().take();
             Python::attach(|py| {

@@ -52,6 +52,8 @@ fn heard(host: &Host, notice: &Notice) -> Result<()> {
         NoticeKind::SessionCreated | NoticeKind::SessionDisposed | NoticeKind::Disposed => ("session", 4),
         NoticeKind::Inserted | NoticeKind::Claimed | NoticeKind::Discarded => ("agent/inbox", 5),
         NoticeKind::ToolResult => ("tools/result", 6),
+        // They follow registrations, which setups of the double do by themselves.
+        NoticeKind::ToolsChanged | NoticeKind::PromptChanged | NoticeKind::ConfigStartFailed => return Ok(()),
     };
     world.meddle(site, &subject, percent);
     if discards {

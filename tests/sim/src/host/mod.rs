@@ -79,6 +79,8 @@ pub fn may_panic(world: &World, subject: &str) -> bool {
     dice.chance(1)
 }
 
+const SETUPS_FAIL: bool = false;
+
 /// Composes an agent: waits, fails, and tries what is forbidden.
 pub fn setup(world: &Rc<World>, life: &Rc<Life>) -> impl FnOnce(Context) -> LocalBoxFuture<Result<()>> + 'static {
     let host = Host { world: Rc::downgrade(world), life: Rc::downgrade(life), number: life.number };
@@ -88,7 +90,7 @@ pub fn setup(world: &Rc<World>, life: &Rc<Life>) -> impl FnOnce(Context) -> Loca
             let id = agent.id().to_string();
             let (waits, fails) = {
                 let mut dice = world.decisions.dice("setup", &id);
-                (dice.chance(10), dice.chance(4))
+                (dice.chance(10), dice.chance(4) && SETUPS_FAIL)
             };
             if waits {
                 world.gate(host.number, &id, "setup").await;
@@ -108,9 +110,10 @@ pub fn on_signal(world: &Rc<World>, life: usize, id: &str, signal: &Signal) -> O
     let (world, id) = (Rc::downgrade(world), id.to_owned());
     Some(signal.on_cancel(move |_| {
         let Some(world) = world.upgrade().filter(|world| world.is_alive(life)) else { return };
-        world.with_watch(life, &id, |watch| watch.signalling += 1);
-        world.meddle("signal", &id, 25);
-        world.with_watch(life, &id, |watch| watch.signalling -= 1);
+        // From here on a wake is one behind the cancel.
+        let outer = world.with_watch(life, &id, |watch| std::mem::replace(&mut watch.cancelling, false));
+        world.note(||format!("signal begins"));world.meddle("signal", &id, 25);world.note(||format!("signal ends"));
+        world.with_watch(life, &id, |watch| watch.cancelling = outer == Some(true));
     }))
 }
 

@@ -5,7 +5,6 @@ use crate::fold::unsendable;
 use crate::world::{Life, World};
 use futures_core::Stream;
 use std::collections::VecDeque;
-use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context as TaskContext, Poll};
@@ -26,19 +25,18 @@ impl Adapter for Model {
         let host = self.host.clone();
         Box::pin(async move {
             let mut info = ModelInfo::default();
-            let Some((world, _)) = host.live() else { return Ok(info) };
+            let Some((world, life)) = host.live() else { return Ok(info) };
+            // The port does not tell whose request this is; the ambient initiator does (INI-6).
+            let Some(id) = life.ctx.root().current_initiator().map(|agent| agent.id().to_string()) else {
+                world.violate("INI", "model info is asked for outside any agent's turn");
+                return Ok(info);
+            };
             let (waits, fails, window) = {
-                let mut dice = world.decisions.dice("model.info", "sim");
+                let mut dice = world.decisions.dice("model.info", &id);
                 (dice.chance(4), dice.chance(2), dice.chance(5))
             };
             if waits {
-                // Nobody tells whose request this is: it holds whoever runs.
-                for subject in world.watched(host.number) {
-                    if world.with_watch(host.number, &subject, |watch| watch.is_running()) == Some(true) {
-                        world.gate(host.number, &subject, "model.info").await;
-                        break;
-                    }
-                }
+                world.gate(host.number, &id, "model.info").await;
             }
             info.context_window = window.then_some(1_000);
             if fails { Err(Error::host("planned failure of model info")) } else { Ok(info) }
@@ -105,7 +103,7 @@ enum Item {
 fn answer(world: &Rc<World>, id: &str) -> VecDeque<Item> {
     let mut dice = world.decisions.dice("model.answer", id);
     let mut items = VecDeque::new();
-    let calls = if dice.steady(45) { 1 + dice.below(3) } else { 0 };
+    let calls = if dice.steady(60) { 1 + dice.below(4) } else { 0 };
     if dice.chance(25) {
         items.push_back(Item::Chunk(Chunk::ReasoningDelta { index: 9, text: "hm".into() }));
     }
@@ -207,7 +205,9 @@ impl Stream for Answer {
                     let gate = world.gate(life.number, &this.id, "model.chunk");
                     let signal = this.signal.clone();
                     this.waiting = Some(if honours {
-                        Box::pin(async move { drop(super::either(gate, signal.cancelled()).await) })
+                        Box::pin(async move {
+                            super::either(gate, signal.cancelled()).await;
+                        })
                     } else {
                         Box::pin(gate)
                     });

@@ -3,7 +3,6 @@
 use super::{Host, on_signal};
 use std::sync::Arc;
 use std::time::Duration;
-use turnwheel::message::Source;
 use turnwheel::{Block, Context, Error, Message, Result, Tool, ToolCall, ToolOutput, json};
 
 /// Registers them.
@@ -62,9 +61,9 @@ async fn run(host: Host, name: &'static str, call: ToolCall) -> Result<ToolOutpu
         "coded" => return Err(Error::coded("SimError", "SIM_CODE", "planned coded failure")),
         "attach" => {
             let repeats = world.decisions.dice("tool.attach", &id).chance(25);
-            let known = agent.session().history().iter().find(|message| *message.source() == Source::User);
-            let message = match known.filter(|_| repeats) {
-                Some(message) => message,
+            let known = world.with_watch(host.number, &id, |watch| watch.fold.states.keys().next().cloned());
+            let message = match known.flatten().filter(|_| repeats) {
+                Some(known) => Arc::new(Message::user_text(known, "attached again")),
                 None => Arc::new(Message::user_text(world.fresh_id(), "attached")),
             };
             call.defer_context(message);
