@@ -65,6 +65,7 @@ codes! {
     209 NO_INITIATOR NoInitiator "There is no initiating agent here.";
     210 MESSAGE_DISCARDED MessageDiscarded "The message was removed before any turn took it.";
     211 RUNTIME_CLOSED RuntimeClosed "The runtime or context is closed.";
+    212 PARKED Parked "The message waits, and nothing is going to read it before the next wake.";
     301 RESERVED_EVENT ReservedEvent "A core event type cannot be appended directly.";
     302 INVALID_EVENT InvalidEvent "An event that breaks the log's rules.";
     303 INVALID_SURFACE InvalidSurface "Surface placement or cited sources that break the surface's rules.";

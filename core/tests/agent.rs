@@ -545,3 +545,68 @@ fn a_06_a_turn_that_takes_too_long_is_cancelled_and_the_queue_is_kept() {
     settle(&ctx);
     assert_eq!(turn_ends(&agent).len(), 3);
 }
+
+#[test]
+fn a_03_a_run_whose_prompt_is_parked_by_a_failing_turn_is_told_instead_of_waiting_for_ever() {
+    let failure = turnwheel::llm::Failure::new("SERVER", "down");
+    let ctx = context(Scripted::new().reply(ScriptedReply::error(failure)).text("never asked"));
+    let agent = open(&ctx, "a");
+    let first = agent.run("one").expect("accepted");
+    let second = agent.run(Message::user_text("q2", "two")).expect("accepted");
+    let mut third = agent.stream(Message::user_text("q3", "three")).expect("accepted");
+    assert_eq!(ctx.runtime().block_on(first).expect("ran").reason.kind(), "error");
+    assert_eq!(ctx.runtime().block_on(second).expect_err("parked").code(), &Code::Parked);
+    let error = ctx.runtime().block_on(third.next()).expect("an item").expect_err("parked");
+    assert_eq!(error.code(), &Code::Parked);
+    assert!(ctx.runtime().block_on(third.next()).is_none());
+    assert_eq!(agent.receipt("q2").state(), Some(ReceiptState::Discarded), "withdrawn, in the log");
+    assert!(!agent.inbox().has_pending());
+}
+
+#[test]
+fn d_18_a_receipt_cannot_be_awaited_inside_the_turn_that_it_waits_for() {
+    let ctx = context(Scripted::new().calls([("c1", "wait", "{}")]).text("done"));
+    let codes = Rc::new(RefCell::new(Vec::new()));
+    let seen = codes.clone();
+    let wait = Tool::new("wait", move |call| {
+        let seen = seen.clone();
+        async move {
+            let agent = call.agent().expect("an agent's call").clone();
+            for id in ["q1", "nobody"] {
+                let error = agent.receipt(id).settled().await.expect_err("refused");
+                seen.borrow_mut().push(error.code().clone());
+            }
+            Ok(ToolOutput::value("ok"))
+        }
+    });
+    ctx.tools().register(wait).expect("registered");
+    let agent = open(&ctx, "a");
+    agent.followup(Message::user_text("q1", "go")).expect("accepted");
+    settle(&ctx);
+    assert_eq!(*codes.borrow(), [Code::SelfWait, Code::NotRegistered]);
+    assert_eq!(turn_ends(&agent), [TurnEndReason::Completed]);
+}
+
+#[test]
+fn p_3_a_wake_from_a_discarded_listener_that_survives_the_discarding_runs() {
+    let ctx = context(Scripted::new().calls([("c1", "wait", "{}")]).text("the replacement"));
+    let (tool, _, gate) = gated("wait");
+    ctx.tools().register(tool).expect("registered");
+    let once = Cell::new(false);
+    ctx.on(NoticeKind::Discarded, move |notice| {
+        if !once.replace(true) {
+            notice.agent().expect("an agent").steer(Message::user_text("s1", "instead"))?;
+        }
+        Ok(())
+    })
+    .expect("registered");
+    let agent = open(&ctx, "a");
+    agent.followup("go").expect("accepted");
+    agent.followup("queued").expect("accepted");
+    settle(&ctx);
+    agent.cancel(CancelCause::User);
+    gate.cancel(CancelCause::User);
+    settle(&ctx);
+    assert_eq!(turn_ends(&agent), [TurnEndReason::Aborted(CancelCause::User), TurnEndReason::Completed]);
+    assert_eq!(agent.receipt("s1").state().map(|state| format!("{state:?}").contains("Ended")), Some(true));
+}

@@ -196,7 +196,10 @@ fn inb_16_and_17_replace_and_remove_work_in_place_and_a_miss_is_no_failure() {
     assert_eq!(last_splice(&agent), (1, 1, true));
     assert!(agent.inbox().replace("s0", Arc::new(Message::user_text("s0", "same id"))).expect("replaced"));
     assert!(agent.inbox().remove("m2").expect("removed"));
-    assert_eq!((pending(&agent, TURN), pending(&agent, STEP)), (vec!["m0".to_owned(), "other".into()], vec!["s0".into()]));
+    assert_eq!(
+        (pending(&agent, TURN), pending(&agent, STEP)),
+        (vec!["m0".to_owned(), "other".into()], vec!["s0".into()])
+    );
     let expected = ["discarded m1", "inserted other", "discarded s0", "inserted s0", "discarded m2"];
     assert_eq!(lines(&heard, &["discarded", "inserted"]), expected);
     let length = agent.session().len();
@@ -266,7 +269,13 @@ fn inb_24_to_26_a_replayed_inbox_counts_from_the_seed_length_and_names_the_event
     let again = |data: EventData| Arc::new(Event::new(1, 1, data));
     let impossible = [
         turnwheel::session::Splice { target: TURN, start: 1, removed_count: 2, inserted: vec![], canceled: true },
-        turnwheel::session::Splice { target: STEP, start: 0, removed_count: 0, inserted: vec![shared("m1")], canceled: false },
+        turnwheel::session::Splice {
+            target: STEP,
+            start: 0,
+            removed_count: 0,
+            inserted: vec![shared("m1")],
+            canceled: false,
+        },
     ];
     for splice in impossible {
         let seed = vec![log[0].clone(), again(EventData::InboxSpliced(splice))];

@@ -17,7 +17,9 @@ use turnwheel::llm::adapters::Scripted;
 use turnwheel::message::Block;
 use turnwheel::runtime::{ManualClock, Ports, Signal};
 use turnwheel::session::{Event, InboxTarget, SurfaceOp};
-use turnwheel::{Agent, AgentOptions, CancelCause, Code, Context, EventData, Message, Notice, NoticeKind, Tool, ToolOutput, json};
+use turnwheel::{
+    Agent, AgentOptions, CancelCause, Code, Context, EventData, Message, Notice, NoticeKind, Tool, ToolOutput, json,
+};
 
 #[test]
 fn log_1_an_append_returns_the_stored_record_that_everybody_sees() {
@@ -99,7 +101,8 @@ fn log_3_and_d_02_from_a_log_observer_agents_are_driven_in_order_and_what_must_r
     let expected = [refused.as_slice(), &["ok".into(), "ok".into(), "DUPLICATE_MESSAGE".into()]].concat();
     assert_eq!(*codes.borrow(), expected);
     let order = lines(&notes, &["inserted", "discarded", "status", "claimed"]);
-    let expected = ["discarded old", "inserted i1", "inserted q1", "status running", "claimed i1 by 1", "claimed q1 by 1"];
+    let expected =
+        ["discarded old", "inserted i1", "inserted q1", "status running", "claimed i1 by 1", "claimed q1 by 1"];
     assert_eq!(order, expected);
     settle(&ctx);
     assert_eq!(ends(&agent), ["completed"]);
@@ -228,9 +231,8 @@ fn id_2_and_3_an_id_is_taken_until_the_last_cleanup_of_its_agent_has_run() {
     let agent = open(&ctx, "a");
     let gate = Signal::new();
     let waiting = gate.clone();
-    let cleanup = move || -> turnwheel::runtime::LocalBoxFuture<()> {
-        Box::pin(async move { drop(waiting.cancelled().await) })
-    };
+    let cleanup =
+        move || -> turnwheel::runtime::LocalBoxFuture<()> { Box::pin(async move { drop(waiting.cancelled().await) }) };
     agent.ctx().expect("its context").fiber().own(Cleanup::Async(Box::new(cleanup)));
     let create = || ctx.runtime().block_on(ctx.agent("a").create()).map(|_| ());
     assert_eq!(create().expect_err("taken").code(), &Code::SessionAlreadyExists);
@@ -275,8 +277,11 @@ fn id_7_and_13_the_published_agent_shows_its_options_and_every_assembly_reads_th
     let script = Scripted::new().text("one").text("two");
     let ctx = context(script.clone());
     ctx.prompt().section("route", 1.0, "{{provider}} {{model}} {{cwd}}").expect("registered");
-    let options =
-        AgentOptions { provider: Some("fake".into()), model: Some("m".into()), max_tokens: Some(9_007_199_254_740_991) };
+    let options = AgentOptions {
+        provider: Some("fake".into()),
+        model: Some("m".into()),
+        max_tokens: Some(9_007_199_254_740_991),
+    };
     let builder = ctx.agent("a").options(options.clone()).cwd("/here");
     let agent = ctx.runtime().block_on(builder.open()).expect("opened");
     assert_eq!(agent.options(), &options);
@@ -339,7 +344,8 @@ fn id_9_and_10_a_bad_seed_leaves_the_id_usable_and_turns_are_numbered_on() {
     };
     assert_eq!(turns(&child), [1, 2, 3]);
     // A turn that never ended counts as well: the stored log stops right behind turn/start.
-    let cut = events(&parent).into_iter().take_while(|event| !matches!(event.data, EventData::StepStart { turn: 2, .. }));
+    let cut =
+        events(&parent).into_iter().take_while(|event| !matches!(event.data, EventData::StepStart { turn: 2, .. }));
     let header = turnwheel::session::SessionHeader::new("cut", 1);
     let resumed = ctx.agent("cut").provider("fake").model("m").resume_from(header, cut.collect());
     let resumed = ctx.runtime().block_on(resumed).expect("resumed").agent().clone();

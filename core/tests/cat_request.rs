@@ -5,8 +5,8 @@
 mod agents;
 
 use agents::{
-    Piece, Played, at_first, context, count, ends, events, finish, hello, kinds, open, prompt, release, settle,
-    shared, stop, text, turn_ends,
+    Piece, Played, at_first, context, count, ends, events, finish, hello, kinds, open, prompt, release, settle, shared,
+    stop, text, turn_ends,
 };
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -65,9 +65,8 @@ fn failure(agent: &Agent) -> Failure {
 
 #[test]
 fn req_2_and_step_8_a_retry_keeps_the_assembly_and_derives_the_history_anew() {
-    let play = Played::new()
-        .say([finish(FinishReason::Error(Failure::new("SERVER", "down")))])
-        .say([text(0, "up"), stop()]);
+    let play =
+        Played::new().say([finish(FinishReason::Error(Failure::new("SERVER", "down")))]).say([text(0, "up"), stop()]);
     let ctx = context(play.clone());
     let assembled = Rc::new(Cell::new(0));
     let counting = assembled.clone();
@@ -87,7 +86,10 @@ fn req_2_and_step_8_a_retry_keeps_the_assembly_and_derives_the_history_anew() {
     let lengths: Vec<_> = requests.iter().map(|request| request.messages.len()).collect();
     assert_eq!((assembled.get(), lengths), (1, vec![1, 2]));
     assert!(requests.iter().all(|request| request.header.system.as_deref() == Some("version 1")));
-    assert_eq!((count(&agent, "step/start"), count(&agent, "request/header"), ends(&agent)), (1, 1, vec!["completed".into()]));
+    assert_eq!(
+        (count(&agent, "step/start"), count(&agent, "request/header"), ends(&agent)),
+        (1, 1, vec!["completed".into()])
+    );
 }
 
 /// An adapter whose model lookup is scripted.
@@ -223,9 +225,7 @@ fn req_14_and_d_14_absent_members_of_a_config_are_absent_in_the_log() {
 
 #[test]
 fn req_16_a_cancel_is_noticed_behind_every_stage_of_a_request() {
-    let at = |kind: &'static str| {
-        move |ctx: &Context| at_first(ctx, kind, |agent| agent.cancel(CancelCause::User))
-    };
+    let at = |kind: &'static str| move |ctx: &Context| at_first(ctx, kind, |agent| agent.cancel(CancelCause::User));
     let waterfall = |ctx: &Context| {
         ctx.waterfall::<RequestEvent, _>(|request, next| async move {
             request.agent.cancel(CancelCause::User);
@@ -233,8 +233,8 @@ fn req_16_a_cancel_is_noticed_behind_every_stage_of_a_request() {
         })
         .expect("registered");
     };
-    let stages: [(&dyn Fn(&Context), usize); 3] =
-        [(&waterfall, 0), (&at("request/header"), 1), (&at("request/context"), 1)];
+    type Stage<'a> = (&'a dyn Fn(&Context), usize);
+    let stages: [Stage<'_>; 3] = [(&waterfall, 0), (&at("request/header"), 1), (&at("request/context"), 1)];
     for (stage, headers) in stages {
         let script = hello();
         let ctx = context(script.clone());
@@ -278,7 +278,8 @@ fn step_1_and_14_a_chunk_behind_a_cancel_is_not_logged_and_the_visible_prefix_is
     let gate = Signal::new();
     let usage = Usage { input_tokens: 5, output_tokens: 2, ..Usage::default() };
     let closed = Chunk::BlockEnd { index: 0, block: Block::Reasoning("closed".into()) };
-    let call = Chunk::ToolCallDelta { index: 2, id: Some("c1".into()), name: Some("f".into()), arguments_delta: "{}".into() };
+    let call =
+        Chunk::ToolCallDelta { index: 2, id: Some("c1".into()), name: Some("f".into()), arguments_delta: "{}".into() };
     let said = [Chunk::Usage(usage), closed, text(1, "open"), call];
     let mut pieces: Vec<_> = said.into_iter().map(Piece::Say).collect();
     pieces.extend([Piece::Hold(gate.clone()), Piece::Say(text(1, " too late")), Piece::Say(stop())]);
@@ -354,7 +355,8 @@ fn step_15_and_16_a_cancel_at_the_last_chunk_makes_a_prefix_of_a_whole_answer() 
 
 #[test]
 fn step_17_a_cancel_during_recovery_commits_nothing_of_the_failed_attempt() {
-    let ctx = context(Played::new().say([text(0, "partial"), finish(FinishReason::Error(Failure::new("SERVER", "down")))]));
+    let ctx =
+        context(Played::new().say([text(0, "partial"), finish(FinishReason::Error(Failure::new("SERVER", "down")))]));
     ctx.waterfall::<RequestErrorEvent, _>(|event, _| async move {
         event.agent.cancel(CancelCause::User);
         Ok(Recovery::Retry)
@@ -433,7 +435,9 @@ fn asm_5_and_step_6_a_ceiling_drops_calls_with_their_replay_entries_and_entries_
 fn clock(ctx: &Context) -> Rc<RefCell<String>> {
     let now = Rc::new(RefCell::new("It is noon.".to_owned()));
     let reading = now.clone();
-    ctx.prompt().context("clock", 1.0, PromptText::dynamic(move |_| Ok(Some(reading.borrow().clone())))).expect("registered");
+    ctx.prompt()
+        .context("clock", 1.0, PromptText::dynamic(move |_| Ok(Some(reading.borrow().clone()))))
+        .expect("registered");
     now
 }
 
@@ -492,10 +496,16 @@ fn rcx_5_only_a_replacement_of_the_retained_snapshot_makes_the_next_boundary_sen
     agent.followup(prompt("q3")).expect("accepted");
     settle(&ctx);
     assert_eq!(snapshots(&agent).len(), 2);
-    let shown = *agent.session().surface_nodes().iter().rev().find(|seq| {
-        let event = agent.session().event(**seq).expect("on the surface");
-        event.data.message().is_some_and(|message| message.source().kind() == "plugin")
-    }).expect("shown");
+    let shown = *agent
+        .session()
+        .surface_nodes()
+        .iter()
+        .rev()
+        .find(|seq| {
+            let event = agent.session().event(**seq).expect("on the surface");
+            event.data.message().is_some_and(|message| message.source().kind() == "plugin")
+        })
+        .expect("shown");
     replace(shown, "another summary");
     now.borrow_mut().clear();
     agent.followup(prompt("q4")).expect("accepted");
@@ -525,7 +535,8 @@ fn rcx_6_and_7_what_a_log_retains_is_found_again_and_a_foreign_shape_never_match
                 let half = |text: &str| Block::Text(text.into());
                 let (id, source) = (message.id().clone(), message.source().clone());
                 let split = Message::new(id, Role::User, vec![half(&message.text()), half("")], source);
-                let mut event = turnwheel::session::Event::new(event.seq, event.time, EventData::UserMessage(split.into()));
+                let mut event =
+                    turnwheel::session::Event::new(event.seq, event.time, EventData::UserMessage(split.into()));
                 event.surface_op = Some(SurfaceOp::Append);
                 Arc::new(event)
             }

@@ -5,8 +5,8 @@
 mod agents;
 
 use agents::{
-    Log, at_first, context, count, ends, events, kinds, lines, noop, open, pending, prompt, record,
-    release, results, settle, shared, user_messages,
+    Log, at_first, context, count, ends, events, kinds, lines, noop, open, pending, prompt, record, release, results,
+    settle, shared, user_messages,
 };
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;

@@ -116,7 +116,8 @@ fn turn_8_and_48_the_decision_replaces_the_batch_and_what_it_omits_is_gone() {
     agent.inject(prompt("i1")).expect("accepted");
     let receipt = agent.followup(prompt("q1")).expect("accepted");
     settle(&ctx);
-    let messages: Vec<_> = script.last_request().expect("asked").messages.iter().map(|message| message.text()).collect();
+    let messages: Vec<_> =
+        script.last_request().expect("asked").messages.iter().map(|message| message.text()).collect();
     assert_eq!(messages, ["text of x", "rewritten"]);
     assert!(!agent.inbox().has_pending());
     let ended = Some(ReceiptState::Ended { turn: 1, reason: TurnEndReason::Completed });

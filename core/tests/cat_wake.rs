@@ -5,8 +5,8 @@
 mod agents;
 
 use agents::{
-    at_first, context, count, ends, gated, hello, kinds, lines, on_first, open, pending, prompt, record, refuse, release,
-    settle, user_messages,
+    at_first, context, count, ends, gated, hello, kinds, lines, on_first, open, pending, prompt, record, refuse,
+    release, settle, user_messages,
 };
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -60,7 +60,10 @@ fn st_1_and_2_there_are_two_statuses_over_three_phases_and_maintenance_is_idle()
     assert_eq!((agent.status(), phase(&agent)), (AgentStatus::Idle, "idle"));
     let gate = Signal::new();
     let opened = gate.clone();
-    let task = move |_| async move { Ok(drop(opened.cancelled().await)) };
+    let task = move |_| async move {
+        opened.cancelled().await;
+        Ok(())
+    };
     drop(agent.run_maintenance(task).expect("idle"));
     assert_eq!((agent.status(), phase(&agent)), (AgentStatus::Idle, "maintenance"));
     release(&gate);
@@ -225,7 +228,10 @@ fn st_16_maintenance_started_by_an_idle_listener_takes_the_latch_over() {
     let opened = gate.clone();
     on_idle(&ctx, move |agent| {
         let opened = opened.clone();
-        let task = move |_| async move { Ok(drop(opened.cancelled().await)) };
+        let task = move |_| async move {
+            opened.cancelled().await;
+            Ok(())
+        };
         drop(agent.run_maintenance(task).expect("idle"));
     });
     let (agent, tool) = busy(&ctx);
@@ -320,7 +326,8 @@ fn wake_8_20_mnt_7_and_d_05_nothing_is_accepted_once_disposal_began_and_it_waits
     let (opened, seen) = (gate.clone(), cause.clone());
     let task = move |signal: Signal| async move {
         *seen.borrow_mut() = Some(signal.cancelled().await);
-        Ok(drop(opened.cancelled().await))
+        opened.cancelled().await;
+        Ok(())
     };
     drop(agent.run_maintenance(task).expect("idle"));
     agent.followup(prompt("q1")).expect("accepted");
@@ -533,7 +540,10 @@ fn idle_1_to_3_and_5_a_waiter_follows_whatever_replaces_the_activity_and_never_f
     let opened = maintenance.clone();
     on_idle(&ctx, move |agent| {
         let opened = opened.clone();
-        let task = move |_| async move { Ok(drop(opened.cancelled().await)) };
+        let task = move |_| async move {
+            opened.cancelled().await;
+            Ok(())
+        };
         drop(agent.run_maintenance(task).expect("idle"));
     });
     agent.cancel(CancelCause::User);
@@ -618,7 +628,10 @@ fn mnt_5_6_and_wake_7_wakes_wait_for_maintenance_and_a_removed_one_is_not_replay
     let agent = open(&ctx, "a");
     let run = |gate: &Signal| {
         let opened = gate.clone();
-        let task = move |_| async move { Ok(drop(opened.cancelled().await)) };
+        let task = move |_| async move {
+            opened.cancelled().await;
+            Ok(())
+        };
         drop(agent.run_maintenance(task).expect("idle"));
     };
     let first = Signal::new();

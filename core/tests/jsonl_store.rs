@@ -156,6 +156,16 @@ fn a_writer_notices_that_a_program_without_the_lock_wrote() {
     assert_eq!(code(append(&writer, &turns(2)[3..])), Code::StoreConflict);
 }
 
+#[cfg(unix)]
+#[test]
+fn a_writer_notices_that_its_file_was_removed() {
+    let fixture = Fixture::new(Compression::None);
+    let writer = fixture.create().expect("a writer");
+    append(&writer, &turns(1)).expect("a batch");
+    fs::remove_dir_all(&fixture.root).expect("removed");
+    assert_eq!(code(append(&writer, &turns(2)[3..])), Code::StoreConflict);
+}
+
 #[test]
 fn a_listing_reads_headers_only_and_skips_foreign_files() {
     let fixture = Fixture::new(Compression::None);

@@ -263,11 +263,13 @@ impl AgentRef {
     fn settled(&self, py: Python<'_>, id: &str) -> PyResult<Py<PyAny>> {
         self.0.with(|host, agent| {
             let settled = agent.receipt(MessageId::from(id)).settled();
-            host.export(py, async move {
-                let state = settled.await;
-                Python::attach(|py| {
-                    let state = state.map_err(|error| to_py(py, &error))?;
-                    convert::to_py(py, &receipt_state(&state)).map(Bound::unbind)
+            host.as_caller(py, || {
+                host.export(py, async move {
+                    let state = settled.await;
+                    Python::attach(|py| {
+                        let state = state.map_err(|error| to_py(py, &error))?;
+                        convert::to_py(py, &receipt_state(&state)).map(Bound::unbind)
+                    })
                 })
             })
         })

@@ -118,6 +118,7 @@ pub enum Queued {
 struct QueueState {
     items: Vec<Queued>,
     waiter: Option<Py<PyAny>>,
+    closed: bool,
 }
 
 /// The notifications that an asynchronous listener has not heard yet, in order.
@@ -127,26 +128,35 @@ pub struct Queue {
     create_future: Py<PyAny>,
 }
 
-/// The end of a queue that the core writes to.
-#[derive(Clone)]
+/// The end of a queue that the core writes to. With it the queue ends.
 pub struct QueueWriter(Arc<Mutex<QueueState>>);
 
 impl QueueWriter {
     /// Adds an item, and wakes the listener if it waits.
     pub fn push(&self, item: Queued) {
+        self.change(|state| state.items.push(item));
+    }
+
+    fn change(&self, change: impl FnOnce(&mut QueueState)) {
         let waiter = {
             let mut state = lock(&self.0);
-            state.items.push(item);
+            change(&mut state);
             state.waiter.take()
         };
         if let Some(waiter) = waiter {
-            Python::attach(|py| {
+            Python::try_attach(|py| {
                 let waiter = waiter.bind(py);
                 if !waiter.call_method0("done").is_ok_and(|done| done.is_truthy().unwrap_or(true)) {
                     let _ = waiter.call_method1("set_result", (py.None(),));
                 }
             });
         }
+    }
+}
+
+impl Drop for QueueWriter {
+    fn drop(&mut self) {
+        self.change(|state| state.closed = true);
     }
 }
 
@@ -177,11 +187,17 @@ impl Queue {
         Ok(list)
     }
 
-    /// A future that is done when something waits.
+    /// Whether nothing will come any more.
+    #[getter]
+    fn closed(&self) -> bool {
+        lock(&self.state).closed
+    }
+
+    /// A future that is done when something waits, or nothing will come any more.
     fn wait(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let future = self.create_future.call0(py)?;
         let mut state = lock(&self.state);
-        if state.items.is_empty() {
+        if state.items.is_empty() && !state.closed {
             state.waiter = Some(future.clone_ref(py));
         } else {
             drop(state);

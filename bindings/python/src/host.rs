@@ -20,8 +20,9 @@ use std::os::unix::net::UnixStream;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use turnwheel::agent::{Notice, NoticeKind};
-use turnwheel::context::LoopOptions;
+use turnwheel::context::{Budget, LoopOptions};
 use turnwheel::id::{MessageId, SessionId};
 use turnwheel::runtime::{PumpState, Runtime};
 use turnwheel::storage::Durability;
@@ -180,7 +181,20 @@ struct HostOptions {
     store: Option<(String, String)>,
     durability: String,
     max_parallel_tool_calls: usize,
-    max_steps_per_turn: Option<u64>,
+    turn_budget: HashMap<String, Option<u64>>,
+    agent_budget: HashMap<String, Option<u64>>,
+    turn_timeout: Option<f64>,
+}
+
+/// The Python side has checked the names.
+fn budget(limits: &HashMap<String, Option<u64>>) -> Budget {
+    let limit = |name: &str| limits.get(name).copied().flatten();
+    Budget {
+        steps: limit("steps"),
+        tool_calls: limit("tool_calls"),
+        tokens: limit("tokens"),
+        wall_ms: limit("wall_ms"),
+    }
 }
 
 impl HostOptions {
@@ -190,8 +204,9 @@ impl HostOptions {
         })?;
         let loop_options = LoopOptions {
             max_parallel_tool_calls: self.max_parallel_tool_calls,
-            turn_budget: turnwheel::context::Budget { steps: self.max_steps_per_turn, ..Default::default() },
-            ..LoopOptions::default()
+            turn_budget: budget(&self.turn_budget),
+            agent_budget: budget(&self.agent_budget),
+            turn_timeout: self.turn_timeout.map(Duration::try_from_secs_f64).transpose().map_err(|error| invalid(error.to_string()))?,
         };
         let builder = Context::builder().durability(durability).loop_options(loop_options);
         Ok(match self.store {

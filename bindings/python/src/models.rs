@@ -53,25 +53,22 @@ impl OpenAIChatOptions {
 impl OpenAIChatOptions {
     fn build(&self) -> PyResult<OpenAiChat> {
         let options = &self.0;
-        let given = |key: &str| options.get(key).filter(|value| !value.is_null());
-        let text = |key: &str| given(key).and_then(Value::as_str);
-        let flag = |key: &str| given(key).and_then(Value::as_bool).unwrap_or(false);
-        let seconds = |key: &str| {
-            let seconds = given(key).and_then(Value::as_f64);
-            seconds.map(Duration::try_from_secs_f64).transpose().map_err(|_| invalid(format!("`{key}` is not a time")))
-        };
-        let mut builder = OpenAiChat::builder(text("base_url").unwrap_or_default())
-            .allow_insecure_http(flag("allow_insecure_http"))
-            .reasoning_in_history(flag("reasoning_in_history"))
-            .thinking_member(flag("thinking_member"));
-        if let Some(key) = text("api_key") {
-            builder = builder.api_key(key);
+        let text = |key: &str| member(options, key, "a text", |value| value.as_str().map(str::to_owned));
+        let flag = |key: &str| member(options, key, "true or false", Value::as_bool).map(Option::unwrap_or_default);
+        let seconds = |key: &str| member(options, key, "a number of seconds", duration);
+        let members = |key: &str| member(options, key, "a dict", |value| value.as_object().cloned());
+        let mut builder = OpenAiChat::builder(&text("base_url")?.unwrap_or_default())
+            .allow_insecure_http(flag("allow_insecure_http")?)
+            .reasoning_in_history(flag("reasoning_in_history")?)
+            .thinking_member(flag("thinking_member")?);
+        if let Some(key) = text("api_key")? {
+            builder = builder.api_key(&key);
         }
-        if let Some(name) = text("api_key_env") {
-            builder = builder.api_key_from_env(name);
+        if let Some(name) = text("api_key_env")? {
+            builder = builder.api_key_from_env(&name);
         }
-        if let Some(name) = text("max_tokens_member") {
-            builder = builder.max_tokens_member(name);
+        if let Some(name) = text("max_tokens_member")? {
+            builder = builder.max_tokens_member(&name);
         }
         if let Some(limit) = seconds("idle_timeout")? {
             builder = builder.idle_timeout(limit);
@@ -82,31 +79,53 @@ impl OpenAIChatOptions {
         if let Some(limit) = seconds("connect_timeout")? {
             builder = builder.connect_timeout(limit);
         }
-        for (name, value) in given("headers").and_then(Value::as_object).iter().flat_map(|headers| headers.iter()) {
-            builder = builder.header(name, value.as_str().unwrap_or_default());
+        for (name, value) in members("headers")?.unwrap_or_default().iter() {
+            let value = value.as_str().ok_or_else(|| invalid(format!("the value of header `{name}` is not a text")))?;
+            builder = builder.header(name, value);
         }
-        for (name, value) in given("extra").and_then(Value::as_object).iter().flat_map(|extra| extra.iter()) {
+        for (name, value) in members("extra")?.unwrap_or_default().iter() {
             builder = builder.extra_member(name, value.clone());
         }
-        for (name, info) in given("models").and_then(Value::as_object).iter().flat_map(|models| models.iter()) {
-            builder = builder.model(name, model_info(info));
+        for (name, info) in members("models")?.unwrap_or_default().iter() {
+            builder = builder.model(name, model_info(name, info)?);
         }
         builder.build().or_raise()
     }
 }
 
-fn model_info(value: &Value) -> ModelInfo {
-    let texts = |key: &str| {
-        let list = value.get(key).and_then(Value::as_array)?;
-        Some(list.iter().filter_map(Value::as_str).map(str::to_owned).collect::<Vec<_>>())
-    };
-    ModelInfo {
-        context_window: value.get("context_window").and_then(Value::as_u64),
-        default_max_tokens: value.get("default_max_tokens").and_then(Value::as_u64),
-        efforts: texts("efforts").unwrap_or_default(),
-        default_effort: value.get("default_effort").and_then(Value::as_str).map(str::to_owned),
-        input_modalities: texts("input_modalities"),
+/// A member that may be absent; one of another kind is refused and its value, which may be a key, not shown.
+fn member<T>(of: &Value, key: &str, kind: &str, read: impl FnOnce(&Value) -> Option<T>) -> PyResult<Option<T>> {
+    match of.get(key).filter(|value| !value.is_null()) {
+        None => Ok(None),
+        Some(value) => read(value).map(Some).ok_or_else(|| invalid(format!("`{key}` is not {kind}"))),
     }
+}
+
+fn duration(value: &Value) -> Option<Duration> {
+    Duration::try_from_secs_f64(value.as_f64()?).ok()
+}
+
+const MODEL_MEMBERS: [&str; 5] =
+    ["context_window", "default_max_tokens", "efforts", "default_effort", "input_modalities"];
+
+fn model_info(name: &str, value: &Value) -> PyResult<ModelInfo> {
+    let members = value.as_object().ok_or_else(|| invalid(format!("what is known of model `{name}` is a dict")))?;
+    if let Some((unknown, _)) = members.iter().find(|(key, _)| !MODEL_MEMBERS.contains(&&**key)) {
+        let known = MODEL_MEMBERS.join(", ");
+        return Err(invalid(format!("model `{name}` has no member `{unknown}`; there are: {known}")));
+    }
+    let texts = |key: &str| {
+        member(value, key, "a list of texts", |value| {
+            value.as_array()?.iter().map(|item| item.as_str().map(str::to_owned)).collect::<Option<Vec<_>>>()
+        })
+    };
+    Ok(ModelInfo {
+        context_window: member(value, "context_window", "a whole number", Value::as_u64)?,
+        default_max_tokens: member(value, "default_max_tokens", "a whole number", Value::as_u64)?,
+        efforts: texts("efforts")?.unwrap_or_default(),
+        default_effort: member(value, "default_effort", "a text", |value| value.as_str().map(str::to_owned))?,
+        input_modalities: texts("input_modalities")?,
+    })
 }
 
 #[derive(Default)]

@@ -5,6 +5,7 @@ use crate::captured::Captured;
 use crate::errors::{IntoResult, to_py};
 use crate::gate::{Handle, Owner, guarded, lock};
 use crate::host::HostState;
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::exceptions::asyncio::CancelledError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -153,7 +154,15 @@ impl Promise {
         }
         let _ = match result {
             Ok(value) => promise.call_method1("set_result", (value,)),
-            Err(raised) => promise.call_method1("set_exception", (raised.into_value(py),)),
+            Err(raised) => {
+                let raised = raised.into_value(py);
+                promise.call_method1("set_exception", (raised.clone_ref(py),)).or_else(|_| {
+                    // No future carries a StopIteration: whoever awaits it would wait for ever.
+                    let carrier = PyRuntimeError::new_err("StopIteration was raised");
+                    carrier.set_cause(py, Some(PyErr::from_value(raised.into_bound(py).into_any())));
+                    promise.call_method1("set_exception", (carrier.into_value(py),))
+                })
+            }
         };
     }
 }

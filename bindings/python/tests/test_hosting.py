@@ -293,3 +293,34 @@ def test_closing_a_context_leaves_nobody_waiting():
     ran, idle, never = run(main())
     assert ran.reason == {"kind": "aborted", "reason": {"kind": "disposed"}} and idle is None
     assert isinstance(never, tw.StateError) and never.code == "DISPOSED"
+
+
+def test_a_05_budgets_end_a_turn_and_keep_the_queue() -> None:
+    async def main() -> None:
+        ctx = tw.Context(turn_budget={"steps": 2})
+        ctx.llm.register("m", tw.Scripted(otherwise=tw.Reply(calls=[("c", "noop", {})])))
+        ctx.tool(lambda: "ok", name="noop")
+        async with ctx, ctx.agent("a", provider="m", model="x") as agent:
+            result = await agent.run("go")
+            assert result.reason == {"kind": "aborted", "reason": {"kind": "hook", "reason": "budget: steps 2/2"}}
+            spent = [event.data for event in agent.session.events() if event.type == "turn/budget"]
+            assert spent == [{"turn": 1, "budget": "steps", "limit": 2, "used": 2}]
+
+    asyncio.run(main())
+
+
+def test_a_06_a_turn_that_takes_too_long_is_cancelled() -> None:
+    async def main() -> None:
+        ctx = tw.Context(turn_timeout=0.05)
+        ctx.llm.register("m", tw.Scripted(tw.Reply("slow", chunk_size=1, delay=10)))
+        async with ctx, ctx.agent("a", provider="m", model="x") as agent:
+            result = await agent.run("go")
+            assert result.reason["reason"] == {"kind": "hook", "reason": "timeout: turn 50ms"}
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("wrong", [{"stepz": 1}, {"steps": -1}, {"tokens": 1.5}, {"steps": True}])
+def test_a_budget_with_a_wrong_limit_is_named(wrong: dict[str, object]) -> None:
+    with pytest.raises(tw.UsageError, match=next(iter(wrong))):
+        tw.Context(turn_budget=wrong)  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ use super::{Agent, AgentOptions, Driver, Stage};
 use crate::context::{Cleanup, Context, Registration, Root};
 use crate::error::{Code, Error, Result};
 use crate::runtime::{LocalBoxFuture, Signal, WakerSet, yield_now};
-use crate::session::{CancelCause, EventSink, Session};
+use crate::session::{CancelCause, Session};
 use crate::storage::{SessionSink, SessionWriter};
 use once_cell::unsync::OnceCell;
 use std::cell::{Cell, RefCell};
@@ -109,9 +109,7 @@ impl Lifecycle {
     ) -> Result<()> {
         if let (Some(storage), Some(writer)) = (&self.root.storage, writer) {
             let sink = storage.attach(writer, stored);
-            for event in session.events_from(stored) {
-                sink.push(&event);
-            }
+            sink.preload(session.events_from(stored));
             session.set_sink(Some(sink.clone()));
             *self.sink.borrow_mut() = Some(sink);
         }
@@ -249,8 +247,10 @@ impl Lifecycle {
     }
 
     async fn tear_down(self: Rc<Self>) {
-        // A disposal asked for by a creation listener waits until the publishing call has unwound (FAC-26).
-        while self.publishing.get() {
+        // A disposal asked for by a creation listener waits until the publishing call has unwound (FAC-26); one asked
+        // for by a log observer until the append has, and what it deferred is logged (LOG-13).
+        let is_appending = || self.agent.get().is_some_and(|agent| agent.session().is_publishing());
+        while self.publishing.get() || is_appending() {
             yield_now().await;
         }
         if let Some(agent) = self.agent.get() {

@@ -135,7 +135,12 @@ pub trait Driver {
     fn wake(&self);
     /// Cancels the activity under way. Clearing the inbox is not this method's business.
     fn abort(&self, cause: CancelCause, keep_inbox: bool);
-    /// Forgets remembered wakes (WAKE-14).
+    /// Whether there is an activity that can be cancelled.
+    fn is_active(&self) -> bool {
+        true
+    }
+    /// Forgets remembered wakes (WAKE-14): pending input is about to be discarded. A wake that comes in meanwhile is
+    /// remembered, so that what survives the discarding is not stranded (P3).
     fn reset_latch(&self);
     /// What the public sees.
     fn status(&self) -> AgentStatus;
@@ -307,19 +312,23 @@ impl Agent {
             return driver.abort(cause, true);
         }
         if self.session().is_publishing() {
-            // Nothing can be logged now: abort at once, clear when the publication has unwound (D-02).
+            // Nothing can be logged now: abort at once, discard when the publication has unwound (D-02).
             driver.abort(cause, false);
             let agent = self.clone();
             return self.session().when_appendable(move || {
-                agent.clear_inbox();
                 if let Ok(driver) = agent.driver() {
                     driver.reset_latch();
                 }
+                agent.clear_inbox();
             });
         }
-        self.clear_inbox();
+        // What a `discarded` listener starts on an idle agent is not what this call cancels (CAN-6).
+        let was_active = driver.is_active();
         driver.reset_latch();
-        driver.abort(cause, false);
+        self.clear_inbox();
+        if was_active {
+            driver.abort(cause, false);
+        }
     }
 
     fn clear_inbox(&self) {

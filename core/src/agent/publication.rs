@@ -17,13 +17,15 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
+type MakeDriver = Box<dyn Fn(&Agent) -> Rc<dyn Driver>>;
+
 /// Publishes agents that `make_driver` gives a driver each, and disposes them when it is unloaded. Clones are the same
 /// publication.
 #[derive(Clone)]
 pub struct Publication(Rc<PublicationInner>);
 
 pub(super) struct PublicationInner {
-    make_driver: Box<dyn Fn(&Agent) -> Rc<dyn Driver>>,
+    make_driver: MakeDriver,
     /// Lifecycles that have not finished, pending and published ones.
     pub(super) live: RefCell<BTreeMap<u64, Rc<Lifecycle>>>,
     next: Cell<u64>,
@@ -180,6 +182,7 @@ fn new_session(root: &Root, mut header: SessionHeader, seed: Option<Vec<Arc<Even
     header.check()?;
     match seed {
         Some(seed) => {
+            check_lossless(&seed)?;
             check_balanced(&seed)?;
             Session::seeded(&root.runtime, header, seed)
         }
@@ -192,6 +195,17 @@ fn restore(root: &Root, header: SessionHeader, mut events: Vec<Arc<Event>>) -> R
     let closers = crate::session::closers(&events);
     events.extend(closers.into_iter().map(Arc::new));
     Session::seeded(&root.runtime, header, events)
+}
+
+/// A seed is what JSON can carry exactly (ID-9).
+fn check_lossless(seed: &[Arc<Event>]) -> Result<()> {
+    match seed.iter().find_map(|event| Some((event, event.data.find_lossy()?))) {
+        Some((event, reason)) => {
+            let message = format!("event {} of the seed, {}: {reason}", event.seq, event.kind());
+            Err(Error::new(Code::InvalidJson, message).with("seq", event.seq))
+        }
+        None => Ok(()),
+    }
 }
 
 /// A seed must not end inside a turn (D-23).

@@ -1,6 +1,6 @@
 //! Receipts and owned runs: what became of one message (A-01 to A-03).
 
-use super::{Agent, IntoMessage};
+use super::{Agent, IntoMessage, Stage};
 use crate::error::{Code, Error, Result};
 use crate::id::MessageId;
 use crate::message::{Message, Role, Usage};
@@ -70,16 +70,42 @@ impl Receipt {
         }
     }
 
-    /// Resolves when the message was discarded or the turn that took it ended. Fails when the agent is disposed first.
+    /// Resolves when the message was discarded or the turn that took it ended. Fails when the agent is disposed first,
+    /// for a message that the session never accepted (`NOT_REGISTERED`), and inside the agent's own turn, which it
+    /// would keep from ending (`SELF_WAIT`).
     pub fn settled(&self) -> impl Future<Output = Result<ReceiptState>> + use<> {
         let receipt = self.clone();
         std::future::poll_fn(move |context| match receipt.state() {
             Some(state @ (ReceiptState::Discarded | ReceiptState::Ended { .. })) => Poll::Ready(Ok(state)),
-            _ if receipt.agent.0.ctx.borrow().is_none() => Poll::Ready(Err(receipt.agent.disposed())),
-            _ => {
-                receipt.agent.session().watch(context);
-                Poll::Pending
-            }
+            state => match receipt.check_waitable(state.is_some()) {
+                Err(error) => Poll::Ready(Err(error)),
+                Ok(()) => {
+                    receipt.agent.session().watch(context);
+                    Poll::Pending
+                }
+            },
+        })
+    }
+
+    fn check_waitable(&self, is_accepted: bool) -> Result<()> {
+        if self.agent.0.ctx.borrow().is_none() {
+            return Err(self.agent.disposed());
+        }
+        if !is_accepted && !self.agent.0.promised.borrow().contains(&self.id) {
+            let message = format!("session {:?} never accepted a message {:?}", self.agent.id(), self.id);
+            return Err(Error::new(Code::NotRegistered, message).with("id", self.id.as_str()));
+        }
+        self.agent.check_no_self_wait()
+    }
+
+    /// The error of whoever owns this prompt and waits for it, once it is parked: nothing is going to read it.
+    fn parked(&self) -> Option<Error> {
+        let state = self.agent.state().ok()?;
+        let waits = state.phase == "idle" && self.agent.0.stage.get() == Stage::Live && state.parked.contains(&self.id);
+        waits.then(|| {
+            let message = "the turn before this prompt failed, was blocked, was cancelled or spent its budget, and the \
+                queue is parked; the prompt is withdrawn, so send it again";
+            Error::new(Code::Parked, message).with("id", self.id.as_str())
         })
     }
 
@@ -111,7 +137,9 @@ impl Agent {
     }
 
     /// Sends a prompt and waits until the turn that took it ended. Dropping the future withdraws the prompt, or cancels
-    /// the turn that took it with cause `user`. Fails with `MESSAGE_DISCARDED` when the prompt is discarded first.
+    /// the turn that took it with cause `user`. Fails with `MESSAGE_DISCARDED` when the prompt is discarded first, and
+    /// with `PARKED` when an earlier turn left the queue parked: the prompt is withdrawn then, instead of waiting for
+    /// somebody's next wake.
     pub fn run(&self, message: impl IntoMessage) -> Result<LocalBoxFuture<Result<RunResult>>> {
         self.check_no_self_wait()?;
         let receipt = self.followup(message)?;
@@ -119,8 +147,14 @@ impl Agent {
         let agent = self.clone();
         Ok(Box::pin(async move {
             let mut guard = guard;
-            let state = receipt.settled().await;
-            guard.armed = false;
+            let mut settled = Box::pin(receipt.settled());
+            let state = std::future::poll_fn(|context| match receipt.parked() {
+                Some(parked) => Poll::Ready(Err(parked)),
+                None => settled.as_mut().poll(context),
+            })
+            .await;
+            // A parked prompt is withdrawn by the guard.
+            guard.armed = matches!(&state, Err(error) if *error.code() == Code::Parked);
             match state? {
                 ReceiptState::Ended { turn, reason } => agent.run_result(turn, reason),
                 _ => Err(discarded(&receipt.id)),
@@ -247,6 +281,11 @@ impl EventStream {
 
     fn wait(&mut self, context: &mut TaskContext<'_>) -> Poll<Option<Result<Arc<Event>>>> {
         let agent = &self.receipt.agent;
+        if let Some(parked) = self.receipt.parked() {
+            self.done = true;
+            self.receipt.withdraw();
+            return Poll::Ready(Some(Err(parked)));
+        }
         if agent.0.ctx.borrow().is_none() {
             self.done = true;
             return Poll::Ready(Some(Err(agent.disposed())));

@@ -33,6 +33,8 @@ struct Activity {
     latch: Vec<MessageId>,
     /// The outcome is decided and the driver will not look at the inbox again: wakes are latched (D-03).
     closing: bool,
+    /// Pending input is being discarded on behalf of a cancel to come: wakes are latched.
+    discarding: bool,
     /// Whether every cancel so far kept the inbox; none came yet if absent.
     kept_inbox: Option<bool>,
 }
@@ -207,7 +209,7 @@ impl LoopDriver {
                 }
                 Phase::Running(activity) => {
                     let disposed = activity.signal.cause() == Some(CancelCause::Disposed);
-                    if (cancelled || activity.closing) && !disposed {
+                    if (cancelled || activity.closing || activity.discarding) && !disposed {
                         activity.latch.extend(ids);
                     }
                     false
@@ -267,8 +269,15 @@ impl Driver for LoopDriver {
         }
     }
 
+    fn is_active(&self) -> bool {
+        !matches!(*self.phase.borrow(), Phase::Idle)
+    }
+
     fn reset_latch(&self) {
-        self.with_activity(|activity| activity.latch.clear());
+        self.with_activity(|activity| {
+            activity.latch.clear();
+            activity.discarding = true;
+        });
     }
 
     fn status(&self) -> AgentStatus {
@@ -303,8 +312,10 @@ impl Driver for LoopDriver {
             state.turn = inbox.last_turn();
             state.next_step = steps.len();
             state.next_turn = turns.len();
+            let is_pending = |id: &MessageId| matches!(inbox.delivery(id), Some(crate::session::Delivery::Pending(_)));
+            state.latch.retain(is_pending);
             // A latched wake drains both lists from their heads, so everything rides along with it.
-            let drains = !ends || state.latch.iter().any(|id| inbox.delivery(id).is_some());
+            let drains = !ends || !state.latch.is_empty();
             if !drains {
                 state.parked = steps.iter().chain(turns).map(|message| message.id().clone()).collect();
             }

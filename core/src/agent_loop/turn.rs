@@ -49,7 +49,9 @@ impl LoopDriver {
         if !outcome.goes_on {
             self.begin_closing();
         }
-        if signal.is_cancelled() && self.kept_inbox() {
+        // A failed turn's end accounts for its claims, also when an error listener cancels (D-10).
+        let is_aborted = matches!(outcome.reason, TurnEndReason::Aborted(_));
+        if is_aborted && signal.is_cancelled() && self.kept_inbox() {
             self.return_claims(turn);
         }
         if let Err(error) = session.log(EventData::TurnEnd { turn, reason: outcome.reason }) {

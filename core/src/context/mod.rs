@@ -228,7 +228,12 @@ impl Context {
 
     /// Disposes every agent, makes everything durable, and undoes what was registered. The runtime stays usable for
     /// whoever still waits on it, and [`Context::reopen`] gives the root back empty.
+    ///
+    /// Fails with `SELF_WAIT` inside a turn of one of its own agents: closing waits for that turn.
     pub async fn close(&self) -> Result<()> {
+        if let Some(agent) = self.root.current_initiator() {
+            agent.check_no_self_wait()?;
+        }
         let boundaries = &self.root.boundaries;
         boundaries.begin_closing();
         let drained = boundaries.drained();

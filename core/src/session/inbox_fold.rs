@@ -51,6 +51,8 @@ pub struct InboxFold {
     last_turn: u64,
     in_turn: bool,
     unentered: Vec<Claim>,
+    /// Claims of the step that just opened whose messages are not in the log yet.
+    entering: Vec<Claim>,
     lost: Vec<Claim>,
 }
 
@@ -96,7 +98,7 @@ impl InboxFold {
         &self.unentered
     }
 
-    /// Claims of a turn that a crash ended before they entered a step (D-10).
+    /// Claims of a turn that a crash ended before their messages entered a step (D-10).
     pub fn lost(&self) -> &[Claim] {
         &self.lost
     }
@@ -148,17 +150,25 @@ impl InboxFold {
                 self.last_turn = *turn;
                 self.in_turn = true;
                 self.unentered.clear();
+                self.entering.clear();
                 self.lost.clear();
                 if self.turns.last().is_none_or(|last| last.turn < *turn) {
                     self.turns.push(TurnSpan { turn: *turn, start: event.seq, end: None });
                 }
             }
-            EventData::StepStart { .. } => self.unentered.clear(),
+            EventData::StepStart { .. } => self.entering = std::mem::take(&mut self.unentered),
+            EventData::UserMessage(message) => self.entering.retain(|(_, claimed)| claimed.id() != message.id()),
+            // Behind its messages the step goes on: what is missing was left out by the decision (TURN-8).
+            EventData::RequestHeader { .. }
+            | EventData::RequestContext(_)
+            | EventData::AssistantChunk { .. }
+            | EventData::AssistantMessage { .. } => self.entering.clear(),
             EventData::TurnEnd { turn, reason } => {
                 self.in_turn = false;
-                let unentered = std::mem::take(&mut self.unentered);
+                let mut claims = std::mem::take(&mut self.entering);
+                claims.append(&mut self.unentered);
                 if *reason == TurnEndReason::Interrupted {
-                    self.lost = unentered;
+                    self.lost = claims;
                 }
                 if let Some(last) = self.turns.last_mut().filter(|last| last.turn == *turn) {
                     last.end = Some(event.seq);
@@ -191,6 +201,7 @@ impl InboxFold {
         for message in &splice.inserted {
             self.deliveries.insert(message.id().clone(), Delivery::Pending(splice.target));
             self.unentered.retain(|(_, claimed)| claimed.id() != message.id());
+            self.entering.retain(|(_, claimed)| claimed.id() != message.id());
             self.lost.retain(|(_, claimed)| claimed.id() != message.id());
         }
         Ok(removed)

@@ -86,6 +86,11 @@ impl Session {
     /// A session that starts from events taken over as they are, followed by an end-seed mark unless they end with one
     /// (SEED-01, SEED-03). Seqs must be contiguous from 0.
     pub fn seeded(runtime: &Runtime, header: SessionHeader, events: Vec<Arc<Event>>) -> Result<Self> {
+        let inherited = header.seed_length.unwrap_or(0);
+        if inherited > events.len() as u64 {
+            let message = format!("{inherited} inherited events are announced and {} are there", events.len());
+            return Err(Error::new(Code::CorruptLog, message).with("id", header.id.as_str()));
+        }
         let mut session = Self::new(runtime, header)?;
         let first_live = events.len() as u64;
         Rc::get_mut(&mut session.0).expect("the session is new").first_live = first_live;

@@ -82,6 +82,7 @@ impl Coordinator {
             window_open: Cell::new(false),
             failures: Cell::new(0),
             last_error: RefCell::new(None),
+            closed: Cell::new(false),
             changed: WakerSet::default(),
         });
         let mut sinks = self.sinks.borrow_mut();
@@ -112,13 +113,14 @@ pub(crate) struct SessionSink {
     window_open: Cell<bool>,
     failures: Cell<u64>,
     last_error: RefCell<Option<Error>>,
+    closed: Cell<bool>,
     changed: WakerSet,
 }
 
 impl SessionSink {
     /// Starts writing unless a write is under way. Once it ends, what has arrived meanwhile has its own window.
     fn write(&self) {
-        if self.pending.borrow().is_empty() || self.writing.replace(true) {
+        if self.closed.get() || self.pending.borrow().is_empty() || self.writing.replace(true) {
             return;
         }
         let Some(sink) = self.this.upgrade() else { return };
@@ -167,10 +169,29 @@ impl SessionSink {
         });
     }
 
-    /// Writes what is queued and gives the session up, whether or not the store took it.
+    /// Queues what a new life of a session begins with, as one batch: a store that tears its first batch must not leave
+    /// half of an inherited history behind.
+    pub(crate) fn preload(&self, events: Vec<Arc<Event>>) {
+        if events.is_empty() {
+            return;
+        }
+        self.pending.borrow_mut().extend(events);
+        if self.durability == Durability::EveryEvent {
+            self.write();
+        } else {
+            self.open_window();
+        }
+    }
+
+    /// Writes what is queued, and what is logged meanwhile, and gives the session up, whether or not the store took it.
     pub(crate) async fn close(&self) {
-        if let Err(error) = self.flush().await {
-            tracing::error!(target: "turnwheel", "a session was closed with events that could not be stored: {error:?}");
+        while !self.closed.get() {
+            let flushed = self.flush().await;
+            if let Err(error) = &flushed {
+                tracing::error!(target: "turnwheel", "a session was closed with events that could not be stored: {error:?}");
+            }
+            let is_drained = self.pending.borrow().is_empty() && !self.writing.get();
+            self.closed.set(is_drained || flushed.is_err());
         }
         self.writer.close().await;
     }

@@ -59,7 +59,8 @@ pub trait Store {
 /// Appends to one session. The coordinator calls `append` again only after the last call ended.
 pub trait SessionWriter {
     /// Makes a batch durable. The first event's seq must be where the stored log ends (`STORE_CONFLICT` otherwise), and
-    /// the others follow it. On failure nothing of the batch is stored and the same batch may be tried again.
+    /// the others follow it. On failure nothing of the batch is stored and the same batch may be tried again. A crash may
+    /// tear a batch, but never a session's first: it holds what the session inherited.
     fn append(&self, events: Vec<Arc<Event>>) -> LocalBoxFuture<Result<()>>;
 
     /// Gives the session up.

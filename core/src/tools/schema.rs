@@ -13,7 +13,12 @@ pub fn check_schema(schema: &Value) -> Result<()> {
     check(schema, "schema")
 }
 
+/// Schemas nest as deep as their authors like.
 fn check(schema: &Value, path: &str) -> Result<()> {
+    stacker::maybe_grow(64 * 1024, 1024 * 1024, || check_node(schema, path))
+}
+
+fn check_node(schema: &Value, path: &str) -> Result<()> {
     let bad = |what: String| Err(Error::new(Code::UnsupportedSchema, format!("{path}: {what}")).with("path", path));
     let Some(object) = schema.as_object() else {
         return bad("a schema is an object".into());
@@ -112,7 +117,10 @@ fn visit(schema: &Value, value: &Value, path: &str, found: &mut Vec<String>) {
         return;
     }
     if let Some(branches) = schema.get("oneOf").and_then(Value::as_array) {
-        let matched = branches.iter().filter(|branch| violations(branch, value, path).is_empty()).count();
+        let matches = |branch: &&Value| {
+            stacker::maybe_grow(64 * 1024, 1024 * 1024, || violations(branch, value, path).is_empty())
+        };
+        let matched = branches.iter().filter(matches).count();
         if matched != 1 {
             found.push(format!("\"{name}\" must match exactly one oneOf branch (matched {matched})"));
             return;

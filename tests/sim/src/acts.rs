@@ -31,6 +31,15 @@ impl World {
         self.slots.borrow().iter().position(|slot| slot.name == id).unwrap_or(0) as u64
     }
 
+    /// Lets a listener act; on a discard it is noted who acts (CAN-3).
+    pub fn noticing(self: &Rc<Self>, life: usize, notice: &turnwheel::Notice, act: impl FnOnce(&Rc<Self>)) {
+        let turnwheel::Notice::Discarded { agent, .. } = notice else { return act(self) };
+        let id = agent.id().to_string();
+        self.with_watch(life, &id, |watch| watch.discarding += 1);
+        act(self);
+        self.with_watch(life, &id, |watch| watch.discarding -= 1);
+    }
+
     /// Host code calls back, perhaps.
     pub fn meddle(self: &Rc<Self>, site: &str, subject: &str, percent: u64) {
         if self.decisions.is_calm() || self.depth.get() > 3 {
@@ -130,8 +139,7 @@ impl World {
 
     fn on(&self, who: u64, f: impl FnOnce(&Rc<Life>, &Agent)) {
         if let Some((life, agent)) = self.agent(who) {
-            let attached = life.ctx.root().session(agent.id()).is_some_and(|live| live.is_same(agent.session()));
-            if !attached {
+            if !Self::is_attached(&life, &agent) {
                 return self.expect_refusals(&agent);
             }
             self.with_watch(life.number, agent.id(), |watch| watch.touched = true);
@@ -142,10 +150,14 @@ impl World {
     /// A disposed agent refuses everything (D-05).
     fn expect_refusals(&self, agent: &Agent) {
         let message = || Arc::new(Message::user_text(self.fresh_id(), "late"));
+        if agent.ctx().is_ok() {
+            return;
+        }
         let before = agent.session().len();
         let refused = agent.followup(message()).is_err()
             && agent.wake().is_err()
             && agent.run(message()).is_err()
+            && agent.inbox().append(TARGETS[0], vec![message()]).is_err()
             && agent.run_maintenance(|_| async { Ok(()) }).is_err();
         self.expect("D-05", refused && agent.session().len() == before, || format!("{agent:?} does not refuse"));
     }
@@ -177,11 +189,19 @@ impl World {
         self.after_delivery(life, agent, &id, known, before, sent.err());
     }
 
+    /// Whether the session of an agent is announced and not disposed.
+    fn is_attached(life: &Life, agent: &Agent) -> bool {
+        life.ctx.root().session(agent.id()).is_some_and(|live| live.is_same(agent.session()))
+    }
+
     fn before_delivery(&self, life: &Life, agent: &Agent, id: &str, wakes: bool) -> bool {
         let known = self.with_watch(life.number, agent.id(), |watch| {
             let known = watch.accepted.contains(id) || watch.fold.states.contains_key(id);
+            watch.woken |= wakes;
+            watch.calls += u32::from(wakes);
             if wakes && !known {
                 watch.waking.insert(id.to_owned());
+                watch.wakers.insert(id.to_owned());
             }
             known
         });
@@ -189,14 +209,13 @@ impl World {
     }
 
     fn after_delivery(&self, life: &Life, agent: &Agent, id: &str, known: bool, before: u64, failed: Option<Error>) {
-        if !life.alive.get() {
+        if !agent.session().is_publishing() {
+            self.with_watch(life.number, agent.id(), |watch| watch.calls = watch.calls.saturating_sub(1));
+        }
+        if !life.alive.get() || !Self::is_attached(life, agent) {
             return;
         }
         let Some(error) = failed else {
-            // F3
-            if known && agent.session().is_publishing() {
-                return;
-            }
             self.expect("D-08", !known, || format!("{id:?} was accepted twice by {agent:?}"));
             self.with_watch(life.number, agent.id(), |watch| watch.accepted.insert(id.to_owned()));
             return;
@@ -217,7 +236,7 @@ impl World {
     /// What a cancel excuses: everything pending, unless the run was cancelled before. See [`crate::watch::Watch`].
     fn note_cancel(&self, life: &Life, agent: &Agent) {
         let running = agent.state().is_ok_and(|state| state.phase == "running");
-        if running {
+        if running && Self::is_attached(life, agent) {
             self.with_watch(life.number, agent.id(), |watch| {
                 if !watch.cancelled {
                     watch.need.clear();
@@ -245,10 +264,14 @@ impl World {
         if deferred {
             self.note_cancel(life, agent);
         }
-        self.note(|| format!("cancel begins outer {outer:?} def {deferred}"));
         agent.cancel(cause);
-        self.note(|| format!("cancel ends outer {outer:?} def {deferred}"));
-        self.with_watch(life.number, agent.id(), |watch| watch.cancelling = outer == Some(true));
+        self.with_watch(life.number, agent.id(), |watch| {
+            watch.cancelling = outer == Some(true);
+            if watch.cancelling {
+                // The outer cancel forgets remembered wakes once more (CAN-2).
+                watch.need.clear();
+            }
+        });
         if !deferred {
             // What is pending now came from observers of the discards, before the signal fired (CAN-3).
             let running = agent.state().is_ok_and(|state| state.phase == "running");
@@ -285,11 +308,17 @@ impl World {
             let what = || format!("{edit:?} while publishing: {done:?}");
             self.expect("D-02", refused && agent.session().len() == before, what);
         } else if let Err(error) = done {
-            self.violate("ACCEPT", format!("{edit:?} of {agent:?} failed: {error:?}"));
+            let disposed = *error.code() == Code::Disposed && agent.is_disposed();
+            self.expect("ACCEPT", disposed, || format!("{edit:?} of {agent:?} failed: {error:?}"));
         }
     }
 
     fn wake(&self, life: &Life, agent: &Agent) {
+        self.with_watch(life.number, agent.id(), |watch| {
+            watch.woken = true;
+            let pending: Vec<_> = watch.fold.lists.iter().flatten().cloned().collect();
+            watch.wakers.extend(pending);
+        });
         if !agent.session().is_publishing() && !agent.is_disposed() {
             self.with_watch(life.number, agent.id(), |watch| {
                 if !watch.cancelling && !(watch.discarding > 0 && watch.cancel_deferred) {
@@ -361,7 +390,16 @@ impl World {
                                 world.expect("A-03", ended.as_ref() == Some(&result.reason), || format!("{result:?}"));
                             }
                             Some(Err(error)) => {
-                                let expected = matches!(error.code(), Code::MessageDiscarded | Code::Disposed);
+                                // A parked prompt is withdrawn, so that it cannot run behind its caller's back.
+                                let withdrawn = || match agent.session().delivery(&id) {
+                                    Some(Delivery::Discarded { .. }) | None => true,
+                                    Some(_) => false,
+                                };
+                                let expected = match error.code() {
+                                    Code::MessageDiscarded | Code::Disposed => true,
+                                    Code::Parked => withdrawn(),
+                                    _ => false,
+                                };
                                 world.expect("A-03", expected, || format!("a run failed: {error:?}"));
                             }
                         }
@@ -456,10 +494,10 @@ impl World {
 
     fn listen(self: &Rc<Self>, life: &Rc<Life>, agent: &Agent, kind: u64) {
         let kind = NoticeKind::ALL[kind as usize % NoticeKind::ALL.len()];
-        let (world, id) = (Rc::downgrade(self), agent.id().to_string());
-        let listener = move |_: &turnwheel::Notice| {
-            if let Some(world) = world.upgrade() {
-                world.meddle("late-listener", &id, 6);
+        let (world, id, number) = (Rc::downgrade(self), agent.id().to_string(), life.number);
+        let listener = move |notice: &turnwheel::Notice| {
+            if let Some(world) = world.upgrade().filter(|world| world.is_alive(number)) {
+                world.noticing(number, notice, |world| world.meddle("late-listener", &id, 6));
             }
             Ok(())
         };
@@ -547,4 +585,3 @@ impl Op {
         }
     }
 }
-

@@ -56,14 +56,7 @@ impl Decisions {
     pub fn new(seed: u64, kept: Kept) -> Self {
         let mut rng = Rng::new(seed ^ 0x5117);
         let wildness = [25, 60, 100, 180][rng.below(4) as usize];
-        Self {
-            seed,
-            wildness,
-            kept,
-            counts: RefCell::default(),
-            taken: RefCell::default(),
-            calm: Cell::new(false),
-        }
+        Self { seed, wildness, kept, counts: RefCell::default(), taken: RefCell::default(), calm: Cell::new(false) }
     }
 
     /// From here on the host does the default everywhere.

@@ -54,6 +54,8 @@ pub struct Fold {
     pub states: BTreeMap<String, State>,
     /// Claims of the open turn that entered no step.
     unentered: Vec<(usize, String)>,
+    /// Claims of the step that just began whose messages are still to come.
+    entering: Vec<(usize, String)>,
     /// Claims of an interrupted turn that entered no step.
     pub lost: Vec<(usize, String)>,
     /// The surface: seqs and what they show.
@@ -97,15 +99,17 @@ impl Fold {
                 self.turn = Some(*turn);
                 self.turns.push(Turn { number: *turn, steps: 0, reason: None });
                 self.unentered.clear();
+                self.entering.clear();
                 self.lost.clear();
             }
             EventData::TurnEnd { turn, reason } => {
                 ensure(self.turn == Some(*turn), || format!("it ends turn {turn}, open is {:?}", self.turn))?;
                 ensure(self.step.is_none(), || format!("step {:?} is open", self.step))?;
                 self.turn = None;
+                let entering = std::mem::take(&mut self.entering);
                 let unentered = std::mem::take(&mut self.unentered);
                 if *reason == TurnEndReason::Interrupted {
-                    self.lost = unentered;
+                    self.lost = entering.into_iter().chain(unentered).collect();
                 }
                 if let Some(last) = self.turns.last_mut() {
                     last.reason = Some(reason.clone());
@@ -118,7 +122,7 @@ impl Fold {
                 last.steps = *step;
                 self.step = Some(*step);
                 self.answered = false;
-                self.unentered.clear();
+                self.entering = std::mem::take(&mut self.unentered);
             }
             EventData::StepEnd { turn, step } => {
                 self.inside(*turn, *step)?;
@@ -127,10 +131,12 @@ impl Fold {
             }
             EventData::AssistantChunk { turn, step, .. } => {
                 self.inside(*turn, *step)?;
+                self.entering.clear();
                 ensure(!self.answered, || "a chunk behind the step's message".into())?;
             }
             EventData::AssistantMessage { turn, step, message, interrupted, .. } => {
                 self.inside(*turn, *step)?;
+                self.entering.clear();
                 ensure(!self.answered, || "a second message in one step".into())?;
                 self.answered = true;
                 let calls = message.content().iter().filter_map(|block| match block {
@@ -146,7 +152,9 @@ impl Fold {
                 self.inside(*turn, *step)?;
                 let next = self.calls.iter_mut().find(|call| call.started.is_none());
                 let next = next.ok_or("a tool/call that no message asks for")?;
-                ensure(next.id == call_id.as_str() && next.name == *name, || format!("it is not call {:?}'s turn", call_id))?;
+                ensure(next.id == call_id.as_str() && next.name == *name, || {
+                    format!("it is not call {:?}'s turn", call_id)
+                })?;
                 next.started = Some(event.seq);
             }
             EventData::ToolResult { turn, step, message, error, .. } => {
@@ -161,6 +169,7 @@ impl Fold {
             }
             EventData::UserMessage(message) if event.surface_op == Some(SurfaceOp::Append) => {
                 ensure(self.step.is_some() && !self.answered, || "a message outside a step's beginning".into())?;
+                self.entering.retain(|(_, claimed)| claimed != message.id().as_str());
                 if event.seq >= self.own_from {
                     let id = message.id().to_string();
                     let before = self.entered.insert(id, event.seq);
@@ -169,10 +178,12 @@ impl Fold {
             }
             EventData::RequestHeader { header, .. } => {
                 ensure(self.step.is_some(), || "outside a step".into())?;
+                self.entering.clear();
                 self.header = Some(header.clone());
             }
             EventData::RequestContext(context) => {
                 ensure(self.step.is_some(), || "outside a step".into())?;
+                self.entering.clear();
                 self.context = Some(context.clone());
             }
             EventData::InboxSpliced(_) if event.seq >= self.own_from => self.splice(event)?,
@@ -212,6 +223,7 @@ impl Fold {
             self.lists[at].insert(splice.start + offset, id.clone());
             self.states.insert(id.clone(), State::Pending(at));
             self.unentered.retain(|(_, claimed)| *claimed != id);
+            self.entering.retain(|(_, claimed)| *claimed != id);
             self.lost.retain(|(_, claimed)| *claimed != id);
         }
         Ok(())
@@ -250,7 +262,6 @@ impl Fold {
             lost.chain(self.lists[at].iter().cloned()).collect()
         })
     }
-
 }
 
 fn ensure(holds: bool, what: impl FnOnce() -> String) -> Result<(), String> {

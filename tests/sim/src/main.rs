@@ -22,7 +22,9 @@ fn main() -> ExitCode {
     let options = match parse(std::env::args().skip(1)) {
         Ok(options) => options,
         Err(what) => {
-            eprintln!("{what}\nusage: sim --seeds N [--start S] [--failures N] | sim --seed X [--trace] [--stimuli LIST] [--decisions LIST]");
+            eprintln!(
+                "{what}\nusage: sim --seeds N [--start S] [--failures N] | sim --seed X [--trace] [--stimuli LIST] [--decisions LIST]"
+            );
             return ExitCode::from(2);
         }
     };

@@ -77,7 +77,7 @@ fn look(world: &World) {
 
 fn begin(world: &Rc<World>, seed: u64) -> Build {
     let mut rng = Rng::new(seed ^ 0xB361);
-    let policies = [Durability::Effects, Durability::Effects, Durability::EveryEvent, Durability::Turn];
+    let policies = [Durability::Effects, Durability::Effects, Durability::EveryEvent, Durability::Turn, Durability::Relaxed];
     let options = LoopOptions {
         max_parallel_tool_calls: 1 + rng.below(4) as usize,
         turn_budget: Budget {
@@ -87,7 +87,7 @@ fn begin(world: &Rc<World>, seed: u64) -> Build {
         },
         ..LoopOptions::default()
     };
-    let build = Build { stored: rng.percent(65), durability: policies[rng.below(4) as usize], options };
+    let build = Build { stored: rng.percent(65), durability: policies[rng.below(5) as usize], options };
     let (contexts, agents) = (1 + rng.below(4) / 3, 1 + rng.below(4));
     for context in 0..contexts as usize {
         let life = world.live(context, build.stored, build.durability, build.options);
@@ -120,6 +120,7 @@ impl World {
         let held = self.held(life.number, id);
         let checked = self.with_watch(life.number, id, |watch| {
             watch.cancel_deferred = false;
+            watch.calls = 0;
             if let Some(what) = watch.inbox_differs() {
                 return Err(("INBOX-FOLD", format!("{id:?}: {what}")));
             }
@@ -294,4 +295,3 @@ impl World {
         self.lives.borrow_mut().clear();
     }
 }
-

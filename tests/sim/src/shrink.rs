@@ -16,9 +16,12 @@ pub fn shrink(seed: u64, outcome: &Outcome, time: Duration) -> Part {
     // Twice: with fewer decisions some stimuli become needless.
     for _ in 0..2 {
         let stimuli: Vec<_> = part.stimuli.clone().map_or(all.clone(), |kept| kept.into_iter().collect());
-        let (decisions, kept) = (part.decisions.clone(), minimise(stimuli, deadline, |kept: &BTreeSet<usize>| {
-            fails(&Part { stimuli: Some(kept.clone()), decisions: part.decisions.clone() })
-        }));
+        let (decisions, kept) = (
+            part.decisions.clone(),
+            minimise(stimuli, deadline, |kept: &BTreeSet<usize>| {
+                fails(&Part { stimuli: Some(kept.clone()), decisions: part.decisions.clone() })
+            }),
+        );
         part = Part { stimuli: Some(kept), decisions };
         let taken = run(seed, &part, false).taken;
         let stimuli = part.stimuli.clone();

@@ -40,6 +40,15 @@ pub struct Watch {
     /// Whether the simulator did anything to it.
     pub touched: bool,
     expected: [Vec<String>; 2],
+    /// Ids that ever asked to wake, and whether anything woke the agent since it was idle.
+    pub wakers: BTreeSet<String>,
+    /// See `wakers`.
+    pub woken: bool,
+    /// Waking calls under way, or waiting for the end of a publication.
+    pub calls: u32,
+    /// A tool of the step under way concluded the turn.
+    pub concluded: bool,
+    results: bool,
     /// Calls whose body began, by the seq of their `tool/call`.
     pub bodies: BTreeSet<u64>,
 }
@@ -73,6 +82,11 @@ impl Watch {
             disposing: false,
             touched: false,
             expected,
+            wakers: BTreeSet::new(),
+            woken: false,
+            calls: 0,
+            concluded: false,
+            results: false,
             bodies: BTreeSet::new(),
         })
     }
@@ -94,8 +108,16 @@ impl Watch {
                 let running = *status == AgentStatus::Running;
                 self.check("STATUS", running != self.running, "a status is repeated")?;
                 self.running = running;
-                if !running {
+                if running {
+                    let asked = self.fold.lists.iter().flatten().any(|id| self.wakers.contains(id));
+                    self.check(
+                        "D-04",
+                        asked || self.woken || self.calls > 0,
+                        "it runs and nothing pending asked to wake",
+                    )?;
+                } else {
                     self.cancelled = false;
+                    self.woken = false;
                     self.check("STATUS", self.fold.turn.is_none(), "idle inside a turn")?;
                 }
             }
@@ -144,6 +166,12 @@ impl Watch {
         let last = live.len().checked_sub(1).and_then(|at| live.get(at));
         let same = live.len() == mine && last.as_ref() == self.fold.history().last();
         self.check("HISTORY-FOLD", same, &format!("history at event {}", event.seq))?;
+        let (starts, cancelled) = (matches!(event.data, EventData::StepStart { .. }), self.cancelled);
+        self.check("CANCEL", !(starts && cancelled), "a step starts after a cancel")?;
+        if let EventData::TurnEnd { reason: TurnEndReason::Completed | TurnEndReason::MaxTokens, .. } = &event.data {
+            let answered = self.results;
+            self.check("D-01", self.concluded || !answered, "a turn closes with results that the model never saw")?;
+        }
         self.account(event);
         Ok(())
     }
@@ -164,7 +192,10 @@ impl Watch {
                     }
                 }
             }
+            EventData::StepStart { .. } => (self.concluded, self.results) = (false, false),
+            EventData::ToolResult { .. } => self.results = true,
             EventData::TurnStart { .. } => {
+                self.results = false;
                 self.cancelled = false;
                 self.at_error = None;
             }

@@ -124,7 +124,13 @@ impl World {
     }
 
     /// Begins a life of a context.
-    pub fn live(self: &Rc<Self>, context: usize, stored: bool, durability: Durability, options: LoopOptions) -> Rc<Life> {
+    pub fn live(
+        self: &Rc<Self>,
+        context: usize,
+        stored: bool,
+        durability: Durability,
+        options: LoopOptions,
+    ) -> Rc<Life> {
         let number = self.next_life.get();
         self.next_life.set(number + 1);
         let ids = Rc::new(CountingIds::new(format!("id{number}")));
@@ -218,7 +224,9 @@ impl World {
                         let key = (life.number, session.id().to_string());
                         let old = self.watches.borrow_mut().insert(key, watch);
                         let paired = old.is_none_or(|old| old.is_paired());
-                        self.expect("PAIRING", paired, || format!("a new session {:?} while one is live", session.id()));
+                        self.expect("PAIRING", paired, || {
+                            format!("a new session {:?} while one is live", session.id())
+                        });
                     }
                     Err(what) => self.violate("RESTORED-LOG", format!("{:?}: {what}", session.id())),
                 }
@@ -270,9 +278,8 @@ impl World {
         }
         self.note(|| format!("CRASH of life {}", life.number));
         for id in self.watched(life.number) {
-            let log = self.with_watch(life.number, &id, |watch| {
-                (watch.session.header().clone(), watch.session.events_from(0))
-            });
+            let log = self
+                .with_watch(life.number, &id, |watch| (watch.session.header().clone(), watch.session.events_from(0)));
             if let Some((header, events)) = log {
                 self.compare_stored(life, &id, &events);
                 life.remains.borrow_mut().insert(id, (header, events));

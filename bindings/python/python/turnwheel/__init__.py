@@ -16,7 +16,7 @@ import os as _os
 
 from . import _turnwheel
 from ._agent import Agent, AgentScope, EventStream, Inbox, Message, Receipt, RunResult, Session
-from ._context import Agents, Context, JsonlStore, Opening
+from ._context import Agents, Budget, Context, JsonlStore, Opening
 from ._errors import (
     BugError,
     HostCodeError,
@@ -60,6 +60,7 @@ __all__ = [
     "AgentScope",
     "Agents",
     "Assemble",
+    "Budget",
     "BugError",
     "Context",
     "Event",

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextvars
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from . import _turnwheel
+from ._errors import StateError
 from ._registrar import Apply, ListenerHost, Registrar, Registration
 from ._turnwheel import Event
 
@@ -21,6 +23,8 @@ Message = str | Mapping[str, Any]
 """A text, or a message ``{"content": [...] | str, "id"?, "role"?, "source"?}``."""
 Target = Literal["next-turn", "next-step"]
 _BATCH = 256
+_maintenances: contextvars.ContextVar[tuple[object, ...]] = contextvars.ContextVar("turnwheel_maintenance", default=())
+"""The maintenance tasks that the running code is part of: asyncio resumes it outside the core, which cannot tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,7 @@ class Receipt:
 
     async def settled(self) -> dict[str, Any]:
         """Waits until the message was discarded or the turn that took it ended; gives that state."""
+        self._agent._check_no_self_wait()
         return await self._agent._ref.settled(self.message_id)
 
     async def durable(self) -> None:
@@ -198,6 +203,7 @@ class Agent(Registrar):
         self._context, self._ref, self._listeners = context, ref, listeners
         self._id = ref.id
         self._scope: AgentScope | None = None
+        self._maintenance: object = None
 
     @property
     def id(self) -> str:
@@ -268,6 +274,7 @@ class Agent(Registrar):
 
     async def when_idle(self) -> None:
         """Waits until nothing is active. Raises ``SELF_WAIT`` inside the agent's own turn."""
+        self._check_no_self_wait()
         await self._ref.when_idle()
 
     async def run(self, message: Message) -> RunResult:
@@ -276,16 +283,30 @@ class Agent(Registrar):
         Raises ``MESSAGE_DISCARDED`` when the prompt is discarded first, and ``SELF_WAIT`` inside the agent's own turn.
         A turn that fails or is cancelled is no exception: see ``reason``.
         """
+        self._check_no_self_wait()
         return RunResult(**await self._ref.run(message))
 
     def stream(self, message: Message) -> EventStream:
         """Sends a prompt and gives the events of the turn that takes it, to its ``turn/end``."""
+        self._check_no_self_wait()
         return EventStream(self._ref.stream(message))
 
     async def run_maintenance(self, task: Callable[[_turnwheel.Signal], Awaitable[T]]) -> T:
         """Runs ``task(signal)`` while the agent is idle; wakes wait for its end. Raises ``BUSY`` if it is not idle."""
-        result: T = await self._ref.run_maintenance(task)
+
+        def inside(signal: _turnwheel.Signal) -> Awaitable[T]:
+            self._maintenance = mark = object()
+            _maintenances.set((*_maintenances.get(), mark))
+            return task(signal)
+
+        result: T = await self._ref.run_maintenance(inside)
         return result
+
+    def _check_no_self_wait(self) -> None:
+        """The core sees to turns; maintenance is seen to here."""
+        if self._maintenance in _maintenances.get() and self._ref.state()["phase"] == "maintenance":
+            message = "an agent cannot wait for itself inside its own maintenance; wait from outside"
+            raise StateError(message, code="SELF_WAIT", context={"agentId": self._id})
 
     def state(self) -> dict[str, Any]:
         """``phase, turn, step, runningTools, latch, parked, nextStep, nextTurn`` as they are now."""

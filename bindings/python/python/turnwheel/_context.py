@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 from weakref import WeakValueDictionary
 
 from . import _turnwheel
@@ -25,6 +26,26 @@ class JsonlStore:
 
     root: str | os.PathLike[str]
     compression: Literal["zstd", "none"] = "zstd"
+
+
+class Budget(TypedDict, total=False):
+    """Limits on what may be spent; ``None`` is no limit. ``tokens`` counts input, cached input and output."""
+
+    steps: int | None
+    tool_calls: int | None
+    tokens: int | None
+    wall_ms: int | None
+
+
+def _limits(name: str, budget: Budget | None) -> dict[str, int | None]:
+    limits: dict[str, Any] = dict(budget or {})
+    for key, limit in limits.items():
+        if key not in Budget.__annotations__:
+            known = ", ".join(Budget.__annotations__)
+            raise UsageError(f"{name} has no limit {key!r}; there are: {known}", code="UNKNOWN_OPTION")
+        if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 0):
+            raise UsageError(f"{name}[{key!r}] is a whole number or None, not {limit!r}")
+    return limits
 
 
 class Agents:
@@ -76,6 +97,10 @@ class Context(Registrar):
     ``None`` for sessions in memory. ``durability`` is ``"effects"`` (the log is on disk before each model request and
     tool), ``"every-event"``, ``"turn"`` or ``"relaxed"``.
 
+    ``turn_budget`` limits what one turn may spend (200 steps unless you say otherwise), ``agent_budget`` what an agent
+    may spend in its session's life: the running step finishes, then the turn ends as ``aborted`` and the queue is kept.
+    ``turn_timeout`` cancels a turn after so many seconds.
+
     When the loop ends (``asyncio.run``), agents that are still there are disposed and their logs are written.
     """
 
@@ -85,8 +110,12 @@ class Context(Registrar):
         store: str | os.PathLike[str] | JsonlStore | None = None,
         durability: Literal["effects", "every-event", "turn", "relaxed"] = "effects",
         max_parallel_tool_calls: int = 10,
-        max_steps_per_turn: int | None = 200,
+        turn_budget: Budget | None = None,
+        agent_budget: Budget | None = None,
+        turn_timeout: float | None = None,
     ) -> None:
+        if turn_timeout is not None and not 0 < turn_timeout < math.inf:
+            raise UsageError(f"turn_timeout is a positive number of seconds, not {turn_timeout!r}")
         if durability not in ("effects", "every-event", "turn", "relaxed"):
             raise UsageError(f"durability is effects, every-event, turn or relaxed, not {durability!r}")
         jsonl = store if isinstance(store, JsonlStore) or store is None else JsonlStore(store)
@@ -96,7 +125,9 @@ class Context(Registrar):
             "store": (os.fspath(jsonl.root), jsonl.compression) if jsonl is not None else None,
             "durability": durability,
             "max_parallel_tool_calls": max_parallel_tool_calls,
-            "max_steps_per_turn": max_steps_per_turn,
+            "turn_budget": {"steps": 200, **_limits("turn_budget", turn_budget)},
+            "agent_budget": _limits("agent_budget", agent_budget),
+            "turn_timeout": turn_timeout,
         }
         self._kept: list[Registration] = []
         self._host: _turnwheel.Host | None = None
@@ -139,6 +170,7 @@ class Context(Registrar):
 
     async def close(self) -> None:
         """Disposes every agent, makes everything durable, and undoes what was registered. It cannot be used again."""
+        self._is_here()
         self._closed = True
         await self._close_host()
         self._kept.clear()

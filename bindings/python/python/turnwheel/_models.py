@@ -154,6 +154,9 @@ async def feed(adapter: Adapter, members: dict[str, Any], sink: Any) -> None:
             texts.append(piece)
             sink.push({"type": "text-delta", "index": 0, "text": piece})
             continue
+        if not isinstance(piece, Mapping):
+            kind = type(piece).__name__
+            raise ModelError(f"an adapter yields texts and chunks (dicts), not {kind}", code="MALFORMED_CHUNK")
         if texts and piece.get("index") == 0:
             raise ModelError("index 0 is the block of the plain texts", code="MALFORMED_CHUNK")
         finished = finished or piece.get("type") == "finish"

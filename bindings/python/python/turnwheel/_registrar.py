@@ -68,15 +68,25 @@ class ListenerHost:
         return queue
 
     async def _work(self, name: str, queue: _turnwheel.Queue, listener: Callable[[Any], Awaitable[None]]) -> None:
+        worker = asyncio.current_task()
+        assert worker is not None, "the worker is a task"
         while True:
             for event in queue.drain():
                 try:
                     await listener(event)
-                except Exception as error:
+                except (KeyboardInterrupt, SystemExit, GeneratorExit):
+                    raise
+                except BaseException as error:
+                    # A listener that lets a `CancelledError` of its own out has failed; only this task's ends it.
+                    if isinstance(error, asyncio.CancelledError) and worker.cancelling():
+                        raise
                     message = f"a listener of {name} failed"
                     self._loop.call_exception_handler({"message": message, "exception": error})
-            if not len(queue):
-                await queue.wait()
+            if len(queue):
+                continue
+            if queue.closed:
+                return
+            await queue.wait()
 
     async def drained(self) -> None:
         """Gives the listeners the time to hear what was published; a listener that waits is not waited for."""
@@ -192,6 +202,9 @@ class Registrar:
         if types is not None and name != "session/event":
             raise UsageError(f"types= picks events of session/event, not of {name}", code="UNKNOWN_OPTION")
 
+        if listener is not None and not callable(listener):
+            raise UsageError(f"a listener of {name} is a function, not {type(listener).__name__}")
+
         def apply(ctx: _turnwheel.CtxRef, host: ListenerHost) -> _turnwheel.RegistrationRef:
             if kind != "notice":
                 return ctx.waterfall(name, listener)
@@ -237,10 +250,18 @@ def _body(function: Any, parameters: Mapping[str, Any] | None, thread: bool) -> 
     if thread:
 
         async def body_in_thread(call: _turnwheel.ToolCall, given: Any) -> Any:
-            return _output(await asyncio.to_thread(function, **arguments(call, given)))
+            return _output(await asyncio.to_thread(_threaded, function, arguments(call, given)))
 
         return body_in_thread, schema
     return lambda call, given: _output(function(**arguments(call, given))), schema
+
+
+def _threaded(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+    try:
+        return function(**arguments)
+    except StopIteration as error:
+        # No future carries one: whoever awaits it would wait for ever.
+        raise RuntimeError("the tool raised StopIteration") from error
 
 
 def _described(function: Any) -> Callable[[_turnwheel.ToolCall, Any], dict[str, Any]]:

@@ -214,6 +214,7 @@ impl Shared {
     fn later_write(&self, state: &mut State, file: &File, events: &[Arc<Event>]) -> Result<()> {
         let layer = &*self.store.files;
         let bytes = self.encode(&state.recovered, events)?;
+        self.check_named(file)?;
         if state.dirty {
             // Synced before anything is appended: a crash must not mix old and new bytes.
             self.roll_back(state, file)?;
@@ -246,6 +247,22 @@ impl Shared {
         layer.truncate(file, state.len).map_err(|error| self.failed("cut the torn end off", &error))?;
         layer.sync_all(file).map_err(|error| self.failed("sync", &error))?;
         state.dirty = false;
+        Ok(())
+    }
+
+    /// What is written to a file without a name is gone when it is closed.
+    #[cfg(unix)]
+    fn check_named(&self, file: &File) -> Result<()> {
+        use std::os::unix::fs::MetadataExt;
+        if file.metadata().map_err(|error| self.failed("examine", &error))?.nlink() > 0 {
+            return Ok(());
+        }
+        let message = format!("{} was removed from outside; what is logged now cannot be kept", self.path.display());
+        Err(Error::new(Code::StoreConflict, message).with("path", self.path.to_string_lossy().as_ref()))
+    }
+
+    #[cfg(not(unix))]
+    fn check_named(&self, _file: &File) -> Result<()> {
         Ok(())
     }
 

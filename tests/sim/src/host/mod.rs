@@ -79,8 +79,6 @@ pub fn may_panic(world: &World, subject: &str) -> bool {
     dice.chance(1)
 }
 
-const SETUPS_FAIL: bool = false;
-
 /// Composes an agent: waits, fails, and tries what is forbidden.
 pub fn setup(world: &Rc<World>, life: &Rc<Life>) -> impl FnOnce(Context) -> LocalBoxFuture<Result<()>> + 'static {
     let host = Host { world: Rc::downgrade(world), life: Rc::downgrade(life), number: life.number };
@@ -90,7 +88,7 @@ pub fn setup(world: &Rc<World>, life: &Rc<Life>) -> impl FnOnce(Context) -> Loca
             let id = agent.id().to_string();
             let (waits, fails) = {
                 let mut dice = world.decisions.dice("setup", &id);
-                (dice.chance(10), dice.chance(4) && SETUPS_FAIL)
+                (dice.chance(10), dice.chance(4))
             };
             if waits {
                 world.gate(host.number, &id, "setup").await;
@@ -112,7 +110,7 @@ pub fn on_signal(world: &Rc<World>, life: usize, id: &str, signal: &Signal) -> O
         let Some(world) = world.upgrade().filter(|world| world.is_alive(life)) else { return };
         // From here on a wake is one behind the cancel.
         let outer = world.with_watch(life, &id, |watch| std::mem::replace(&mut watch.cancelling, false));
-        world.note(||format!("signal begins"));world.meddle("signal", &id, 25);world.note(||format!("signal ends"));
+        world.meddle("signal", &id, 25);
         world.with_watch(life, &id, |watch| watch.cancelling = outer == Some(true));
     }))
 }

@@ -68,7 +68,10 @@ async fn run(host: Host, name: &'static str, call: ToolCall) -> Result<ToolOutpu
             };
             call.defer_context(message);
         }
-        "conclude" => call.conclude_turn(),
+        "conclude" => {
+            call.conclude_turn();
+            world.with_watch(host.number, &id, |watch| watch.concluded = true);
+        }
         "meddle" => inner(&host, &id, &agent).await,
         _ => {}
     }

@@ -1,0 +1,161 @@
+"""What hung, leaked or passed unnoticed when the package was attacked."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+from support import call, context, open_agent, run, tool_results
+
+import turnwheel as tw
+
+
+def stop(*_: object) -> str:
+    raise StopIteration
+
+
+def test_a_threaded_tool_that_raises_stop_iteration_does_not_hang():
+    async def main():
+        ctx = context(call("stop"))
+        ctx.tool(lambda: stop(), name="stop")
+        async with open_agent(ctx) as agent:
+            result = await agent.run("go")
+            return result.reason, tool_results(agent)
+
+    assert run(main()) == ({"kind": "completed"}, [("Error: the tool raised StopIteration", True, None)])
+
+
+@pytest.mark.parametrize("where", ["setup", "created"])
+def test_stop_iteration_from_whoever_vetoes_an_agent_comes_out(where: str):
+    async def main():
+        ctx = context()
+        if where == "created":
+            ctx.on("agent/created", stop)
+        with pytest.raises(RuntimeError) as raised:
+            await open_agent(ctx, setup=stop if where == "setup" else None)
+        assert isinstance(raised.value.__cause__, StopIteration)
+
+    run(main())
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError(), BaseException("odd"), ValueError("no")])
+def test_an_async_listener_outlives_what_it_raises(error: BaseException):
+    async def main():
+        reports: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, report: reports.append(report["exception"]))
+        ctx, heard = context(), []
+
+        @ctx.on("session/event")
+        async def listen(event):
+            heard.append(event.seq)
+            if len(heard) == 1:
+                raise error
+
+        async with ctx, open_agent(ctx) as agent:
+            await agent.run("x")
+            await asyncio.sleep(0.01)
+            count = len(agent.session)
+        assert heard[:count] == list(range(count)) and reports == [error]
+
+    run(main())
+
+
+def test_the_worker_of_an_async_listener_ends_with_its_registration_and_its_agent():
+    async def main():
+        async def listen(_: object) -> None: ...
+
+        ctx = context()
+        async with open_agent(ctx, "first") as agent:
+            await agent.run("x")
+            before = len(asyncio.all_tasks())
+            for _ in range(20):
+                ctx.on("agent/status", listen).dispose()
+            for _ in range(20):
+                async with open_agent(ctx, "other") as other:
+                    other.on("agent/status", listen)
+            await asyncio.sleep(0.01)
+            assert len(asyncio.all_tasks()) == before
+
+    run(main())
+
+
+def test_closing_a_context_from_a_foreign_thread_is_refused_and_harms_nothing():
+    async def main():
+        ctx, raised = context(), []
+
+        def close() -> None:
+            try:
+                asyncio.run(ctx.close())
+            except tw.WrongThreadError as error:
+                raised.append(error.code)
+
+        async with open_agent(ctx) as agent:
+            thread = threading.Thread(target=close)
+            thread.start()
+            await asyncio.to_thread(thread.join)
+            assert raised == ["WRONG_THREAD"] and ctx.agents.get("a") is agent
+            assert (await agent.run("x")).text == "done"
+
+    run(main())
+
+
+def test_d_18_waiting_for_oneself_in_maintenance_fails_at_once():
+    async def main():
+        ctx = context()
+        async with open_agent(ctx) as agent, open_agent(ctx, "b") as other:
+
+            async def task(_: tw.Signal) -> list[str]:
+                assert (await other.run("x")).text == "done", "another agent may be waited for"
+                receipt, codes = agent.followup("later"), []
+                for wait in (agent.when_idle, lambda: agent.run("x"), receipt.settled):
+                    with pytest.raises(tw.StateError) as raised:
+                        await asyncio.create_task(wait())
+                    codes.append(raised.value.code)
+                with pytest.raises(tw.StateError):
+                    agent.stream("x")
+                return codes
+
+            assert await agent.run_maintenance(task) == ["SELF_WAIT"] * 3
+            await agent.when_idle()
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"headers": {"x-a": 5}},
+        {"idle_timeout": "5"},
+        {"idle_timeout": -1},
+        {"api_key": 5},
+        {"allow_insecure_http": "no"},
+        {"max_tokens_member": 5},
+        {"models": {"m": {"context_windw": 1}}},
+        {"models": {"m": {"context_window": "big"}}},
+        {"models": {"m": {"efforts": [1]}}},
+    ],
+)
+def test_an_option_of_the_wrong_kind_is_refused_and_not_ignored(wrong: dict[str, Any]):
+    with pytest.raises(tw.UsageError, match="`"):
+        tw.OpenAIChat("https://example.com/v1", **wrong)
+
+
+def test_a_listener_that_cannot_be_called_is_refused_where_it_is_registered():
+    with pytest.raises(tw.UsageError, match="session/event"):
+        tw.Context().on("session/event", 5)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("chunk", [None, 5, b"bytes", [1]])
+def test_an_adapter_that_yields_no_chunk_is_told(chunk: object):
+    async def main():
+        async def adapter(_: tw.ModelRequest):
+            yield chunk
+
+        ctx = tw.Context()
+        ctx.llm.register("m", adapter)  # type: ignore[arg-type]
+        async with open_agent(ctx) as agent:
+            return (await agent.run("x")).reason
+
+    assert run(main())["error"]["code"] == "MALFORMED_CHUNK"
