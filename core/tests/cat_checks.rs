@@ -93,12 +93,12 @@ fn log(words: &[&str]) -> Vec<Arc<Event>> {
         "start" => ("turn/start", json!({"turn": 1})),
         "step" => ("step/start", json!({"turn": 1, "step": 1})),
         "insert" => splice(json!({"target": "next-turn", "start": 0, "inserted": [(message("q"))]})),
-        "claim" => splice(json!({"target": "next-turn", "start": 0, "deleteCount": 1, "inserted": []})),
+        "claim" => splice(json!({"target": "next-turn", "start": 0, "removedCount": 1, "inserted": []})),
         "cancel" => {
-            splice(json!({"target": "next-turn", "start": 0, "deleteCount": 1, "inserted": [], "outcome": "canceled"}))
+            splice(json!({"target": "next-turn", "start": 0, "removedCount": 1, "inserted": [], "outcome": "canceled"}))
         }
         "swap" => splice(
-            json!({"target": "next-turn", "start": 0, "deleteCount": 1, "inserted": [(message("r"))], "outcome": "canceled"}),
+            json!({"target": "next-turn", "start": 0, "removedCount": 1, "inserted": [(message("r"))], "outcome": "canceled"}),
         ),
         kind => ("turn/end", json!({"turn": 1, "reason": {"kind": kind}})),
     };

@@ -51,8 +51,8 @@ async def main() -> None:
             elif event.type in ("user/message", "assistant/chunk"):
                 print(f"> {event.text}\n" if event.type == "user/message" else event.text, end="", flush=True)
             elif event.type == "turn/end":
-                print()
-                if last.state == {"kind": "ended", **event.data}:
+                print(f"failed: {failed['message']}" if (failed := event.data["reason"].get("error")) else "")
+                if failed or last.state == {"kind": "ended", **event.data}:
                     break
 
 

@@ -57,7 +57,7 @@ impl OpenAIChatOptions {
         let flag = |key: &str| member(options, key, "true or false", Value::as_bool).map(Option::unwrap_or_default);
         let seconds = |key: &str| member(options, key, "a number of seconds", duration);
         let members = |key: &str| member(options, key, "a dict", |value| value.as_object().cloned());
-        let mut builder = OpenAiChat::builder(&text("base_url")?.unwrap_or_default())
+        let mut builder = OpenAiChat::builder(text("base_url")?.unwrap_or_default())
             .allow_insecure_http(flag("allow_insecure_http")?)
             .reasoning_in_history(flag("reasoning_in_history")?)
             .thinking_member(flag("thinking_member")?);

@@ -29,10 +29,11 @@ pub(super) enum StepEnd {
 /// Ready chunks that are taken in one go before the thread is given back.
 const CHUNKS_PER_POLL: usize = 256;
 
-/// A request bound to what serves it; no adapter when nobody does.
+/// A request bound to what serves it.
 struct Prepared {
     header: Arc<RequestHeader>,
-    call: Option<PreparedCall>,
+    /// What serves it, or why nobody does.
+    call: std::result::Result<PreparedCall, Failure>,
 }
 
 impl LoopDriver {
@@ -90,10 +91,10 @@ impl LoopDriver {
         let tools = assembly.tools.clone();
         let header = |config, adapter_defaults| Arc::new(RequestHeader { config, adapter_defaults, system, tools });
         match root.models.prepare(config.clone(), signal).await {
-            Ok(call) => Ok(Prepared { header: header(call.config.clone(), call.defaults), call: Some(call) }),
+            Ok(call) => Ok(Prepared { header: header(call.config.clone(), call.defaults), call: Ok(call) }),
             // Nobody serves the route: the stream says so, where recovery can hear it (REQ-7).
             Err(error) if *error.code() == Code::NoAdapter => {
-                Ok(Prepared { header: header(config, AdapterDefaults::default()), call: None })
+                Ok(Prepared { header: header(config, AdapterDefaults::default()), call: Err(Failure::new("NO_ADAPTER", error.message())) })
             }
             Err(error) => Err(error),
         }
@@ -146,7 +147,7 @@ impl LoopDriver {
             self.has_requested.set(true);
         }
         let config = &prepared.header.config;
-        let context_window = prepared.call.as_ref().and_then(|call| call.info.context_window);
+        let context_window = prepared.call.as_ref().ok().and_then(|call| call.info.context_window);
         let same = |old: &RequestContext| {
             old.provider == config.provider && old.model == config.model && old.context_window == context_window
         };
@@ -177,9 +178,9 @@ impl LoopDriver {
             }
             Ok(())
         };
-        let Some(call) = &prepared.call else {
-            let message = format!("no adapter serves provider {:?}", prepared.header.config.provider);
-            return take(failing(&Error::model(Failure::new("NO_ADAPTER", message)), signal), answer);
+        let call = match &prepared.call {
+            Ok(call) => call,
+            Err(failure) => return take(failing(&Error::model(failure.clone()), signal), answer),
         };
         let session_id = Some(session.id().clone());
         let request = ModelRequest { header: prepared.header.clone(), messages, session_id, signal: signal.clone() };

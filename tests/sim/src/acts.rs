@@ -5,6 +5,7 @@ use crate::host;
 use crate::script::{Edit, How, Op};
 use crate::watch::TARGETS;
 use crate::world::{Life, World};
+use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
@@ -29,15 +30,6 @@ impl World {
     /// The slot of an agent.
     pub fn slot_of(&self, id: &str) -> u64 {
         self.slots.borrow().iter().position(|slot| slot.name == id).unwrap_or(0) as u64
-    }
-
-    /// Lets a listener act; on a discard it is noted who acts (CAN-3).
-    pub fn noticing(self: &Rc<Self>, life: usize, notice: &turnwheel::Notice, act: impl FnOnce(&Rc<Self>)) {
-        let turnwheel::Notice::Discarded { agent, .. } = notice else { return act(self) };
-        let id = agent.id().to_string();
-        self.with_watch(life, &id, |watch| watch.discarding += 1);
-        act(self);
-        self.with_watch(life, &id, |watch| watch.discarding -= 1);
     }
 
     /// Host code calls back, perhaps.
@@ -93,7 +85,7 @@ impl World {
             Op::Maintain { who, task } => self.on(*who, |life, agent| self.maintain(life, agent, *task)),
             Op::Dispose { who } => self.on(*who, |life, agent| {
                 let disposal = self.dispose(life, agent);
-                life.ctx.runtime().spawn(disposal);
+                spawn(life, disposal);
             }),
             Op::Open { who } => self.open(*who),
             Op::Fork { who, bare, back } => self.on(*who, |life, agent| self.fork(life, agent, *bare, *back)),
@@ -233,15 +225,17 @@ impl World {
         }
     }
 
-    /// What a cancel excuses: everything pending, unless the run was cancelled before. See [`crate::watch::Watch`].
-    fn note_cancel(&self, life: &Life, agent: &Agent) {
+    /// What a cancel does to the account: one that keeps the inbox parks what is pending, unless the run was cancelled
+    /// before. What comes in from here on is latched.
+    fn note_cancel(&self, life: &Life, agent: &Agent, keep: bool) {
         let running = agent.state().is_ok_and(|state| state.phase == "running");
         if running && Self::is_attached(life, agent) {
             self.with_watch(life.number, agent.id(), |watch| {
-                if !watch.cancelled {
+                if keep && !watch.cancelled {
                     watch.need.clear();
                 }
                 watch.cancelled = true;
+                watch.kept = Some(watch.kept.unwrap_or(true) && keep);
             });
         }
     }
@@ -252,31 +246,8 @@ impl World {
             1 => CancelCause::Parent,
             _ => CancelCause::Hook("planned".into()),
         };
-        if keep {
-            self.note_cancel(life, agent);
-            return agent.cancel_keep_inbox(cause);
-        }
-        let deferred = agent.session().is_publishing();
-        let outer = self.with_watch(life.number, agent.id(), |watch| {
-            watch.cancel_deferred |= deferred;
-            std::mem::replace(&mut watch.cancelling, true)
-        });
-        if deferred {
-            self.note_cancel(life, agent);
-        }
-        agent.cancel(cause);
-        self.with_watch(life.number, agent.id(), |watch| {
-            watch.cancelling = outer == Some(true);
-            if watch.cancelling {
-                // The outer cancel forgets remembered wakes once more (CAN-2).
-                watch.need.clear();
-            }
-        });
-        if !deferred {
-            // What is pending now came from observers of the discards, before the signal fired (CAN-3).
-            let running = agent.state().is_ok_and(|state| state.phase == "running");
-            self.with_watch(life.number, agent.id(), |watch| watch.cancelled |= running);
-        }
+        self.note_cancel(life, agent, keep);
+        if keep { agent.cancel_keep_inbox(cause) } else { agent.cancel(cause) }
     }
 
     fn edit(&self, life: &Life, agent: &Agent, edit: Edit, list: usize, at: i64) {
@@ -321,9 +292,7 @@ impl World {
         });
         if !agent.session().is_publishing() && !agent.is_disposed() {
             self.with_watch(life.number, agent.id(), |watch| {
-                if !watch.cancelling && !(watch.discarding > 0 && watch.cancel_deferred) {
-                    watch.need.extend(watch.fold.lists.iter().flatten().cloned());
-                }
+                watch.need.extend(watch.fold.lists.iter().flatten().cloned());
             });
         }
         if let Err(error) = agent.wake() {
@@ -351,7 +320,7 @@ impl World {
         if stream {
             match agent.stream(message) {
                 Err(error) => return refused(error),
-                Ok(mut events) => life.ctx.runtime().spawn(async move {
+                Ok(mut events) => spawn(&life, async move {
                     let mut last = None;
                     let ended = std::future::poll_fn(|context| {
                         loop {
@@ -374,7 +343,7 @@ impl World {
                 Ok(mut run) => {
                     let (world, agent, id) = (Rc::downgrade(&world), agent.clone(), id.clone());
                     let number = life.number;
-                    life.ctx.runtime().spawn(async move {
+                    spawn(&life, async move {
                         let result = std::future::poll_fn(|context| match run.as_mut().poll(context) {
                             Poll::Ready(result) => Poll::Ready(Some(result)),
                             Poll::Pending => switch.poll(context).map(|()| None),
@@ -417,7 +386,7 @@ impl World {
             _ => false,
         };
         if claimed {
-            self.note_cancel(life, agent);
+            self.note_cancel(life, agent, true);
         }
         drop(run);
     }
@@ -440,7 +409,7 @@ impl World {
             Ok(())
         });
         match started {
-            Ok(result) => life.ctx.runtime().spawn(async move { drop(result.await) }),
+            Ok(result) => spawn(life, async move { drop(result.await) }),
             Err(error) => {
                 let expected = match error.code() {
                     Code::Busy => !idle,
@@ -455,6 +424,7 @@ impl World {
     pub fn dispose(&self, life: &Life, agent: &Agent) -> turnwheel::runtime::LocalBoxFuture<()> {
         self.with_watch(life.number, agent.id(), |watch| {
             watch.disposing = true;
+            watch.kept = Some(false);
             watch.need.clear();
         });
         agent.dispose()
@@ -495,9 +465,9 @@ impl World {
     fn listen(self: &Rc<Self>, life: &Rc<Life>, agent: &Agent, kind: u64) {
         let kind = NoticeKind::ALL[kind as usize % NoticeKind::ALL.len()];
         let (world, id, number) = (Rc::downgrade(self), agent.id().to_string(), life.number);
-        let listener = move |notice: &turnwheel::Notice| {
+        let listener = move |_: &turnwheel::Notice| {
             if let Some(world) = world.upgrade().filter(|world| world.is_alive(number)) {
-                world.noticing(number, notice, |world| world.meddle("late-listener", &id, 6));
+                world.meddle("late-listener", &id, 6);
             }
             Ok(())
         };
@@ -556,6 +526,12 @@ impl World {
         });
         edge.unwrap_or(true)
     }
+}
+
+/// Starts a task that is nobody's doing: what a turn started may outlive it, and is not inside the next one (INI-4).
+fn spawn(life: &Life, task: impl Future<Output = ()> + 'static) {
+    let root = life.ctx.root();
+    root.without_initiator(|| root.runtime.spawn(task));
 }
 
 impl Op {

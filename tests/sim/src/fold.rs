@@ -53,7 +53,7 @@ pub struct Fold {
     /// Every message that the inbox accepted.
     pub states: BTreeMap<String, State>,
     /// Claims of the open turn that entered no step.
-    unentered: Vec<(usize, String)>,
+    pub unentered: Vec<(usize, String)>,
     /// Claims of the step that just began whose messages are still to come.
     entering: Vec<(usize, String)>,
     /// Claims of an interrupted turn that entered no step.

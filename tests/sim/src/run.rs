@@ -119,7 +119,6 @@ impl World {
         let Some(live) = life.ctx.root().session(id) else { return };
         let held = self.held(life.number, id);
         let checked = self.with_watch(life.number, id, |watch| {
-            watch.cancel_deferred = false;
             watch.calls = 0;
             if let Some(what) = watch.inbox_differs() {
                 return Err(("INBOX-FOLD", format!("{id:?}: {what}")));

@@ -29,12 +29,8 @@ pub struct Watch {
     pub cancelled: bool,
     /// What was pending when the last failure was reported.
     at_error: Option<BTreeSet<String>>,
-    /// Notifications of discards under way.
-    pub discarding: u32,
-    /// A discarding cancel is under way, and its signal has not fired.
-    pub cancelling: bool,
-    /// A discarding cancel waits for the end of a publication.
-    pub cancel_deferred: bool,
+    /// Whether every cancel of the run kept the inbox; none came yet if absent.
+    pub kept: Option<bool>,
     /// Somebody asked for its disposal.
     pub disposing: bool,
     /// Whether the simulator did anything to it.
@@ -76,9 +72,7 @@ impl Watch {
             need: BTreeSet::new(),
             cancelled: false,
             at_error: None,
-            discarding: 0,
-            cancelling: false,
-            cancel_deferred: false,
+            kept: None,
             disposing: false,
             touched: false,
             expected,
@@ -116,7 +110,7 @@ impl Watch {
                         "it runs and nothing pending asked to wake",
                     )?;
                 } else {
-                    self.cancelled = false;
+                    (self.cancelled, self.kept) = (false, None);
                     self.woken = false;
                     self.check("STATUS", self.fold.turn.is_none(), "idle inside a turn")?;
                 }
@@ -161,6 +155,10 @@ impl Watch {
         if let Some(what) = self.inbox_differs() {
             return Err(("INBOX-FOLD", format!("{:?} before event {}: {what}", self.session.id(), event.seq)));
         }
+        if matches!(&event.data, EventData::TurnEnd { reason: TurnEndReason::Aborted(_), .. }) && self.kept == Some(true) {
+            let lost = self.fold.unentered.first().map(|(_, id)| id.clone());
+            self.check("D-10", lost.is_none(), &format!("{lost:?} entered no step and is not put back"))?;
+        }
         self.fold.feed(event).map_err(|what| ("LOG", format!("{:?}: {what}", self.session.id())))?;
         let (live, mine) = (self.session.history(), self.fold.history().count());
         let last = live.len().checked_sub(1).and_then(|at| live.get(at));
@@ -184,10 +182,9 @@ impl Watch {
                 let pending = |fold: &Fold, id: &str| matches!(fold.states.get(id), Some(State::Pending(_)));
                 let kept = std::mem::take(&mut self.need);
                 self.need = kept.into_iter().filter(|id| pending(&self.fold, id)).collect();
-                // What is put back by D-10 is parked; a wake from inside a discarding cancel comes before it (CAN-3).
-                let before_cancel = self.cancelling || (self.discarding > 0 && self.cancel_deferred);
+                // What D-10 puts back was counted when it came in; it is parked.
                 for id in inserted {
-                    if self.waking.remove(&id) && !before_cancel {
+                    if self.waking.remove(&id) {
                         self.need.insert(id);
                     }
                 }
@@ -196,7 +193,7 @@ impl Watch {
             EventData::ToolResult { .. } => self.results = true,
             EventData::TurnStart { .. } => {
                 self.results = false;
-                self.cancelled = false;
+                (self.cancelled, self.kept) = (false, None);
                 self.at_error = None;
             }
             EventData::TurnEnd { reason, .. } => self.turn_ended(reason),

@@ -284,7 +284,9 @@ impl<'a> Scan<'a> {
     }
 
     fn damage(&self, line: usize, what: &str) -> Error {
-        corrupt(self.context.path, &format!("line {line} {what}")).with("line", line)
+        // Counted as the format has it, without the header; people count all lines (JL-13).
+        let text = format!("event line {line} (line {} of the file) {what}", line + 1);
+        corrupt(self.context.path, &text).with("line", line)
     }
 
     fn finish(self) -> Result<(Vec<Arc<Event>>, usize)> {

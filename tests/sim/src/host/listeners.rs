@@ -37,7 +37,7 @@ fn must<T>(host: &Host, registered: Result<T>) {
 }
 
 fn heard(host: &Host, notice: &Notice) -> Result<()> {
-    let Some((world, life)) = host.live() else { return Ok(()) };
+    let Some((world, _)) = host.live() else { return Ok(()) };
     let subject = match notice {
         Notice::SessionCreated { session } | Notice::SessionDisposed { session } => session.id().to_string(),
         Notice::SessionEvent { session, .. } => session.id().to_string(),
@@ -54,7 +54,7 @@ fn heard(host: &Host, notice: &Notice) -> Result<()> {
         // They follow registrations, which setups of the double do by themselves.
         NoticeKind::ToolsChanged | NoticeKind::PromptChanged | NoticeKind::ConfigStartFailed => return Ok(()),
     };
-    world.noticing(life.number, notice, |world| world.meddle(site, &subject, percent));
+    world.meddle(site, &subject, percent);
     let mut dice = world.decisions.dice("notice", &subject);
     // On the announcements a failure is a veto, which ends the agent: rare.
     let announces = matches!(notice.kind(), NoticeKind::Created | NoticeKind::SessionCreated);

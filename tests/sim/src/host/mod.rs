@@ -108,10 +108,7 @@ pub fn on_signal(world: &Rc<World>, life: usize, id: &str, signal: &Signal) -> O
     let (world, id) = (Rc::downgrade(world), id.to_owned());
     Some(signal.on_cancel(move |_| {
         let Some(world) = world.upgrade().filter(|world| world.is_alive(life)) else { return };
-        // From here on a wake is one behind the cancel.
-        let outer = world.with_watch(life, &id, |watch| std::mem::replace(&mut watch.cancelling, false));
         world.meddle("signal", &id, 25);
-        world.with_watch(life, &id, |watch| watch.cancelling = outer == Some(true));
     }))
 }
 
