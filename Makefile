@@ -12,7 +12,7 @@ STAMPS := target/stamps
 RUST_SOURCES := $(shell find core bindings/python/src -name '*.rs') $(shell find . -name Cargo.toml -not -path './target/*') Cargo.lock
 PY_SOURCES   := $(shell find bindings/python/python -name '*.py*' -not -name '*.pyc')
 
-.PHONY: help demo demo-real test lint test-rust test-python test-real conformance samples bench clean
+.PHONY: help demo demo-real test lint test-rust test-python test-real conformance samples sim bench clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -30,11 +30,12 @@ lint: $(STAMPS)/tools ## formatters, linters and type checkers
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	$(BIN)/ruff check bindings/python examples/python tests
 	$(BIN)/ruff format --check bindings/python examples/python tests
+	$(PYTHON) tests/coverage/check
 
 test-rust: $(STAMPS)/machine ## unit, integration, conformance and documentation tests in Rust
 	tests/run-rust
-	cargo test --doc --workspace --locked --quiet
-	cargo run --quiet --locked -p turnwheel --example check_samples -- tests/samples
+	cargo test --doc -p turnwheel --locked --quiet
+	$(MAKE) --no-print-directory samples
 
 test-python: $(STAMPS)/package ## the Python package, its types and its examples
 	cd bindings/python && ../../$(BIN)/mypy --strict -p turnwheel && ../../$(BIN)/mypy --strict ../../examples/python/assistant.py
@@ -50,6 +51,9 @@ conformance: ## make conformance HOST=rust SCENARIOS=<dir>: run any folder of sc
 
 samples: ## make samples DIR=<dir>: check any folder in the layout of tests/samples
 	@cargo run --quiet --locked -p turnwheel --example check_samples -- $(or $(DIR),tests/samples)
+
+sim: ## play 100,000 seeded lives of several agents against the invariants
+	cargo run --release --quiet --locked -p turnwheel-sim --bin sim -- --seeds $(or $(SEEDS),100000)
 
 bench: $(STAMPS)/package ## measure turns in Rust and Python (release builds)
 	cargo bench --locked -p turnwheel --bench turns -- --noplot

@@ -77,7 +77,8 @@ fn is_sendable(agent: &Agent) -> bool {
 
 #[test]
 fn case_038_no_arguments_in_any_spelling_are_an_empty_object() {
-    let ctx = agents::context(Scripted::new().calls([("c1", "t", ""), ("c2", "t", " "), ("c3", "t", "null")]).text("done"));
+    let ctx =
+        agents::context(Scripted::new().calls([("c1", "t", ""), ("c2", "t", " "), ("c3", "t", "null")]).text("done"));
     let seen: Rc<RefCell<Vec<Value>>> = Rc::default();
     let log = seen.clone();
     let tool = Tool::new("t", move |call| {
@@ -232,7 +233,10 @@ fn case_109_110_and_113_recovery_is_idempotent_sendable_and_ends_idle() {
     }
     assert!(lengths[0] > stored && lengths[1] == lengths[0] && lengths[2] == lengths[0], "{stored} {lengths:?}");
     let before: Vec<Arc<Event>> = store.events("a");
-    assert!(before[..stored].iter().enumerate().all(|(seq, event)| event.seq == seq as u64), "stored rows are untouched");
+    assert!(
+        before[..stored].iter().enumerate().all(|(seq, event)| event.seq == seq as u64),
+        "stored rows are untouched"
+    );
 }
 
 #[test]
@@ -257,7 +261,10 @@ fn case_115_a_fork_under_an_id_that_exists_is_refused_and_so_can_be_repeated_saf
     let child = ctx.fork_session("a", Some(at), Some(SessionId::from("child"))).expect("forked");
     let again = ctx.fork_session("a", Some(at), Some(SessionId::from("child"))).expect_err("refused by id");
     assert_eq!(again.code(), &Code::SessionAlreadyExists);
-    assert!(ctx.root().session("child").is_some_and(|live| live.is_same(&child)), "the caller finds the existing child");
+    assert!(
+        ctx.root().session("child").is_some_and(|live| live.is_same(&child)),
+        "the caller finds the existing child"
+    );
 }
 
 #[test]

@@ -173,7 +173,8 @@ fn cfg_7_and_11_a_session_to_resume_must_exist_and_a_failure_is_contained() {
 #[test]
 fn cfg_9_a_list_that_cannot_be_right_starts_nothing() {
     let both = ConfiguredAgent { resume_session_id: Some("y".into()), ..exact("a", "x") };
-    let unlimited = ConfiguredAgent { agent: AgentOptions { max_tokens: Some(0), ..AgentOptions::default() }, ..entry("a") };
+    let unlimited =
+        ConfiguredAgent { agent: AgentOptions { max_tokens: Some(0), ..AgentOptions::default() }, ..entry("a") };
     for bad in [both, exact("a", ""), exact("a", "first"), resumed("a", "first"), entry(" "), unlimited] {
         let ctx = agents::context(hello());
         let error = ctx.start_agents(&[exact("one", "first"), bad]).expect_err("refused");

@@ -228,7 +228,8 @@ fn fac_13_and_27_what_was_announced_is_paired_and_what_was_not_goes_in_silence()
             Ok(())
         })
         .expect("registered");
-        let error = ctx.runtime().block_on(ctx.registry().create(CreateOptions::new("a".into()))).expect_err("disposed");
+        let error =
+            ctx.runtime().block_on(ctx.registry().create(CreateOptions::new("a".into()))).expect_err("disposed");
         assert_eq!(error.code(), &Code::Disposed);
         assert_eq!(*log.borrow(), expected, "disposed during {}", kind.as_str());
     }
@@ -451,12 +452,13 @@ fn fac_28_and_d_05_the_idle_of_a_disposal_starts_no_run() {
     .expect("registered");
     let (tool, _, _) = gated("never");
     ctx.tools().register(tool).expect("registered");
-    agent.run_maintenance(|signal| async move {
-        drop(signal.cancelled().await);
-        Ok(())
-    })
-    .map(drop)
-    .expect("started");
+    agent
+        .run_maintenance(|signal| async move {
+            drop(signal.cancelled().await);
+            Ok(())
+        })
+        .map(drop)
+        .expect("started");
     ctx.runtime().block_on(agent.dispose());
     assert!(refusal.borrow().is_none(), "maintenance has no status");
     let ctx = agents::context(hello());
@@ -519,7 +521,8 @@ fn fac_32_to_34_a_preparation_that_comes_too_late_is_released_and_never_publishe
     let given_up = {
         let registry = ctx.registry();
         let mut operation = Box::pin(async move { registry.resume(resumption("a")).await });
-        let polled = std::future::poll_fn(|context| std::task::Poll::Ready(operation.as_mut().poll(context).is_pending()));
+        let polled =
+            std::future::poll_fn(|context| std::task::Poll::Ready(operation.as_mut().poll(context).is_pending()));
         assert!(ctx.runtime().block_on(polled));
         operation
     };
@@ -528,10 +531,8 @@ fn fac_32_to_34_a_preparation_that_comes_too_late_is_released_and_never_publishe
     settle(&ctx);
     assert_eq!(store.0.writers.get(), 0, "an operation that is dropped ends too");
     *store.0.gate.borrow_mut() = None;
-    let refused = ResumeOptions {
-        setup: Some(Box::new(|_| Box::pin(async { Err(Error::host("no")) }))),
-        ..resumption("a")
-    };
+    let refused =
+        ResumeOptions { setup: Some(Box::new(|_| Box::pin(async { Err(Error::host("no")) }))), ..resumption("a") };
     ctx.runtime().block_on(ctx.registry().resume(refused)).expect_err("setup failed");
     assert_eq!(store.0.writers.get(), 0, "released also when it did not publish");
 }
@@ -549,10 +550,8 @@ fn fac_32_and_37_a_resumed_agent_goes_on_where_it_was_and_a_failed_resume_loses_
     ctx.runtime().close();
 
     let ctx = on_store(&store);
-    let refused = ResumeOptions {
-        setup: Some(Box::new(|_| Box::pin(async { Err(Error::host("not yet")) }))),
-        ..resumption("a")
-    };
+    let refused =
+        ResumeOptions { setup: Some(Box::new(|_| Box::pin(async { Err(Error::host("not yet")) }))), ..resumption("a") };
     ctx.runtime().block_on(ctx.registry().resume(refused)).expect_err("setup failed");
     let agent = open(&ctx, "a");
     assert_eq!(pending(&agent, InboxTarget::NextStep), ["context"], "P3: a failed resume discards nothing");

@@ -276,7 +276,10 @@ fn exe_6_and_rec_20_a_question_is_logged_put_answered_and_guards_still_run() {
         let question = asked.data_value();
         assert_eq!((asked.kind(), decided.kind()), ("approval/asked", "approval/decided"));
         assert_eq!(question.get("callId").and_then(Value::as_str), Some(id));
-        assert_eq!(decided.data_value(), json!({"id": (question.get("id").expect("an id").clone()), "outcome": outcome}));
+        assert_eq!(
+            decided.data_value(),
+            json!({"id": (question.get("id").expect("an id").clone()), "outcome": outcome})
+        );
         if !runs && id != "c5" {
             texts.push(shown(&answer));
         }
@@ -322,7 +325,8 @@ fn exe_7_and_8_a_denial_has_no_code_and_an_unknown_tool_is_found_at_dispatch() {
 #[test]
 fn exe_9_invalid_arguments_are_found_behind_the_wrappers() {
     let ctx = Context::new();
-    let parameters = json!({"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "null"}}, "required": ["a"]});
+    let parameters =
+        json!({"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "null"}}, "required": ["a"]});
     let log = watch(&ctx);
     ctx.tools().register(noop("t").parameters(parameters)).expect("registered");
     let outcome = run(&ctx, info("t", json!({"b": 1})));
@@ -493,9 +497,8 @@ fn exe_18_to_20_policy_behind_the_call_replaces_or_blocks() {
         *decision.borrow_mut() = PostDecision::Accept { content, value, contexts: vec![defer("post")] };
         call(&ctx, "t")
     };
-    let ids = |outcome: &ToolOutcome| {
-        outcome.contexts.iter().map(|message| message.id().to_string()).collect::<Vec<_>>()
-    };
+    let ids =
+        |outcome: &ToolOutcome| outcome.contexts.iter().map(|message| message.id().to_string()).collect::<Vec<_>>();
     let content = decided(Some(texts("other words")), None);
     assert_eq!((shown(&content).as_str(), content.value.clone()), ("other words", Some(json!("old"))));
     assert_eq!(ids(&content), ["body", "wrapper", "post"]);

@@ -149,7 +149,8 @@ fn reg_8_a_disposal_is_told_after_the_removal_contained_and_routed_as_the_creati
         listen("all", &ctx, kind);
     }
     ctx.registry().register(&agent).expect("registered").dispose();
-    let expected = ["own agent/created true", "all agent/created true", "own agent/disposed false", "all agent/disposed false"];
+    let expected =
+        ["own agent/created true", "all agent/created true", "own agent/disposed false", "all agent/disposed false"];
     assert_eq!(*heard.borrow(), expected);
 }
 

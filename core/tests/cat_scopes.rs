@@ -54,7 +54,11 @@ fn scp_2_to_6_a_scope_is_usable_at_once_owns_what_is_registered_and_ends_once() 
         })
         .expect("mounted");
     settle(&ctx);
-    assert_eq!(mounted.borrow().as_ref().and_then(Context::scope), Some(scope.key()), "plug-ins beneath inherit the tag");
+    assert_eq!(
+        mounted.borrow().as_ref().and_then(Context::scope),
+        Some(scope.key()),
+        "plug-ins beneath inherit the tag"
+    );
     let raw = scope.registration().dispose().expect("the raw disposer takes time");
     let second = scope.dispose();
     ctx.runtime().block_on(async { (raw.await, second.await) });
@@ -119,7 +123,13 @@ fn scp_12_and_13_events_flow_up_the_chain_as_it_is_at_each_dispatch() {
     links.bind(child.key(), parent.key()).expect("bound");
     links.bind(sibling.key(), parent.key()).expect("bound");
     let log = Log::default();
-    let listeners = [("all", &ctx), ("parent", parent.ctx()), ("other", other.ctx()), ("child", child.ctx()), ("sibling", sibling.ctx())];
+    let listeners = [
+        ("all", &ctx),
+        ("parent", parent.ctx()),
+        ("other", other.ctx()),
+        ("child", child.ctx()),
+        ("sibling", sibling.ctx()),
+    ];
     for (name, listening) in listeners {
         let heard = log.clone();
         listening
@@ -206,12 +216,10 @@ fn lay_5_6_and_sys_11_a_failing_change_listener_rolls_the_registration_back_and_
     }
     assert_eq!(ctx.tools().register(noop("t")).expect_err("vetoed").message(), "refused");
     ctx.prompt().section("s", 1.0, "text").expect_err("vetoed");
-    assert_eq!(std::mem::take(&mut *log.borrow_mut()), [
-        "tools/changed 1",
-        "tools/changed 0",
-        "system-prompt/changed 0",
-        "system-prompt/changed 0"
-    ]);
+    assert_eq!(
+        std::mem::take(&mut *log.borrow_mut()),
+        ["tools/changed 1", "tools/changed 0", "system-prompt/changed 0", "system-prompt/changed 0"]
+    );
     refusing.set(false);
     let tool = ctx.tools().register(noop("t")).expect("nothing was left behind");
     ctx.prompt().section("s", 1.0, "text").expect("nor here");

@@ -216,7 +216,10 @@ fn a_loop_of_sixty_lines_takes_the_place_of_the_default_one() {
     assert_eq!(request.messages.len(), 5, "prompt, call, result, answer, prompt");
     assert_eq!(agents::lines(&heard, &["status"]), ["status running", "status idle"]);
     let receipt = agent.receipt("q2");
-    assert!(ctx.runtime().block_on(receipt.settled()).is_ok(), "receipts are folds over the log and need no loop of ours");
+    assert!(
+        ctx.runtime().block_on(receipt.settled()).is_ok(),
+        "receipts are folds over the log and need no loop of ours"
+    );
 }
 
 #[test]

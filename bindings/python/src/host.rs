@@ -21,7 +21,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use turnwheel::agent::{Notice, NoticeKind};
+use turnwheel::agent::{AgentStatus, Notice, NoticeKind};
 use turnwheel::context::{Budget, LoopOptions};
 use turnwheel::id::{MessageId, SessionId};
 use turnwheel::runtime::{PumpState, Runtime};
@@ -349,6 +349,12 @@ impl Host {
     fn agent_ids(&self) -> PyResult<Vec<String>> {
         let host = self.owner.host()?;
         Ok(host.ctx.agents().iter().map(|agent| agent.id().to_string()).collect())
+    }
+
+    /// Whether the calling code is part of a turn that is under way, which it would keep from ending.
+    fn is_in_turn(&self, py: Python<'_>) -> PyResult<bool> {
+        let host = self.owner.host()?;
+        Ok(host.initiator(py).is_some_and(|agent| agent.status() == AgentStatus::Running))
     }
 
     /// Disposes every agent, makes everything durable and undoes what was registered.

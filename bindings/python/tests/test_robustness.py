@@ -101,6 +101,35 @@ def test_closing_a_context_from_a_foreign_thread_is_refused_and_harms_nothing():
     run(main())
 
 
+def test_d_18_closing_the_context_inside_a_turn_fails_at_once():
+    async def main():
+        ctx, codes = context(call("leave")), []
+
+        async def close(*_: object) -> str:
+            with pytest.raises(tw.StateError) as raised:
+                await ctx.close()
+            codes.append(raised.value.code)
+            return "closed"
+
+        ctx.on("agent/turn-stopping", close)
+
+        @ctx.on("agent/pre-step")
+        async def step(_: tw.PreStep, next: tw.Next):
+            await close()
+            return await next()
+
+        @ctx.tool
+        async def leave() -> str:
+            return await close()
+
+        agent = await open_agent(ctx)
+        assert (await agent.run("x")).text == "done"
+        await ctx.close()
+        return codes
+
+    assert run(main()) == ["SELF_WAIT"] * 4
+
+
 def test_d_18_waiting_for_oneself_in_maintenance_fails_at_once():
     async def main():
         ctx = context()

@@ -353,7 +353,13 @@ impl Hub {
     }
 
     /// Asks every event check; the first failure refuses the event.
-    pub(crate) fn check_event(&self, scopes: &Scopes, scope: Option<ScopeKey>, session: &Session, event: &Event) -> Result<()> {
+    pub(crate) fn check_event(
+        &self,
+        scopes: &Scopes,
+        scope: Option<ScopeKey>,
+        session: &Session,
+        event: &Event,
+    ) -> Result<()> {
         let checks = self.event_checks.snapshot(scopes, scope);
         let _notifying = Notifying::new(&self.notifying);
         let mut at = 0;

@@ -135,8 +135,7 @@ impl Lifecycle {
     ) -> Result<()> {
         if let Some(setup) = setup {
             let ctx = self.agent()?.ctx()?;
-            let composed: LocalBoxFuture<Result<_>> =
-                Box::pin(crate::events::guarded_future(move || setup(ctx)));
+            let composed: LocalBoxFuture<Result<_>> = Box::pin(crate::events::guarded_future(move || setup(ctx)));
             // A setup that never settles cannot pin the creation (FAC-7).
             let commit = self.race(composed, signal).await?;
             self.check()?;
@@ -293,6 +292,9 @@ impl Lifecycle {
         if let Ok(ctx) = agent.ctx() {
             ctx.fiber().clone().dispose().await;
         }
+        // From here on nothing is accepted: what would be logged now had no store behind it (D-05).
+        let ctx = agent.0.ctx.borrow_mut().take();
+        drop(ctx);
         let sink = self.sink.borrow_mut().take();
         if let Some(sink) = sink {
             sink.close().await;

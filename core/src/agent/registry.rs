@@ -191,7 +191,8 @@ impl Registry {
 
     /// Whether the live agent `id` was created through `owner`'s own context (REG-11).
     pub fn is_owned_by(&self, id: &str, owner: &Agent) -> bool {
-        self.get(id).is_some_and(|agent| agent.0.owner.as_ref().is_some_and(|live| live.ptr_eq(&Rc::downgrade(&owner.0))))
+        self.get(id)
+            .is_some_and(|agent| agent.0.owner.as_ref().is_some_and(|live| live.ptr_eq(&Rc::downgrade(&owner.0))))
     }
 
     /// How many agents are live.

@@ -129,5 +129,4 @@ impl Context {
         self.fiber().check()?;
         Ok(self.fiber().own(Cleanup::Async(Box::new(undo))))
     }
-
 }

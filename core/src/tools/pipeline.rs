@@ -3,8 +3,8 @@
 //! Nothing a listener or body throws escapes: it becomes the call's failed result. Only a store that cannot make the
 //! intent durable does, because then no effect may happen.
 
-use super::call::{Attachments, ToolCall, ToolOutput, render};
 use super::approval;
+use super::call::{Attachments, ToolCall, ToolOutput, render};
 use super::definition::{Finalizer, Tool};
 use super::events::{
     ExecuteRequest, PostDecision, PostExecute, PreDecision, PreExecute, ToolCallInfo, ToolOutcome, ToolResultNotice,

@@ -40,5 +40,6 @@ impl Driver for Still {
 /// A hand-written agent of this context, not entered yet.
 pub fn still(ctx: &Context, id: &str) -> Agent {
     let session = Session::new(ctx.runtime(), SessionHeader::new(id, 0)).expect("a valid header");
-    Agent::assemble(ctx, session, AgentOptions::default(), |agent| Rc::new(Still(agent.clone(), None))).expect("assembled")
+    Agent::assemble(ctx, session, AgentOptions::default(), |agent| Rc::new(Still(agent.clone(), None)))
+        .expect("assembled")
 }

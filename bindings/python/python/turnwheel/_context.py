@@ -169,8 +169,13 @@ class Context(Registrar):
         return Opening(open)
 
     async def close(self) -> None:
-        """Disposes every agent, makes everything durable, and undoes what was registered. It cannot be used again."""
-        self._is_here()
+        """Disposes every agent, makes everything durable, and undoes what was registered. It cannot be used again.
+
+        Raises ``SELF_WAIT`` inside a turn of one of its agents.
+        """
+        if self._is_here() and self._host is not None and self._host.is_in_turn():
+            message = "a context cannot be closed inside a turn of its agents; close it from outside"
+            raise StateError(message, code="SELF_WAIT")
         self._closed = True
         await self._close_host()
         self._kept.clear()
