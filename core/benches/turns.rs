@@ -72,7 +72,9 @@ fn tool_turn(c: &mut Criterion) {
     let script = Scripted::new().respond(|request| {
         let last = request.messages.get(request.messages.len() - 1);
         match last.is_some_and(|message| message.source().kind() == "tool") {
-            true => ScriptedReply { text: Some("abcdefgh".repeat(16)), chunk_size: Some(8), ..ScriptedReply::default() },
+            true => {
+                ScriptedReply { text: Some("abcdefgh".repeat(16)), chunk_size: Some(8), ..ScriptedReply::default() }
+            }
             false => ScriptedReply::calls([("c1", "weather", r#"{"city":"Oslo","units":"metric"}"#)]),
         }
     });

@@ -2,22 +2,34 @@
 //! never run host code; results come back through channels whose wakers schedule a poll on the owner's thread.
 
 use crate::error::{Code, Error, Result};
-use once_cell::sync::OnceCell;
 use std::future::Future;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::oneshot;
 
-static RUNTIME: OnceCell<Runtime> = OnceCell::new();
+/// The runtime of a process: its threads do not survive a fork, so a child makes one of its own.
+struct Background {
+    process: u32,
+    runtime: &'static Runtime,
+}
+
+static BACKGROUND: Mutex<Option<Background>> = Mutex::new(None);
 
 /// A handle to the background runtime.
 pub(crate) fn handle() -> Result<&'static Handle> {
-    let runtime = RUNTIME.get_or_try_init(|| {
-        Builder::new_multi_thread().worker_threads(2).thread_name("turnwheel-io").enable_all().build()
-    });
+    let process = std::process::id();
+    let mut background = BACKGROUND.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(live) = background.as_ref().filter(|live| live.process == process) {
+        return Ok(live.runtime.handle());
+    }
+    let runtime = Builder::new_multi_thread().worker_threads(2).thread_name("turnwheel-io").enable_all().build();
     let runtime = runtime.map_err(|error| {
         Error::new(Code::StoreFailed, format!("cannot start the background threads: {error}; raise the thread limit"))
     })?;
+    // It lives as long as the process; a parent's, whose threads are gone here, must not be dropped either.
+    let runtime: &'static Runtime = Box::leak(Box::new(runtime));
+    *background = Some(Background { process, runtime });
     Ok(runtime.handle())
 }
 

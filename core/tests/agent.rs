@@ -9,7 +9,9 @@ use turnwheel::llm::adapters::{Scripted, ScriptedReply};
 use turnwheel::llm::{Chunk, FinishReason};
 use turnwheel::runtime::{ManualClock, Ports};
 use turnwheel::session::{InboxTarget, TurnEndReason};
-use turnwheel::{Agent, AgentStatus, CancelCause, Code, Context, EventData, Message, NoticeKind, Tool, ToolOutput, json};
+use turnwheel::{
+    Agent, AgentStatus, CancelCause, Code, Context, EventData, Message, NoticeKind, Tool, ToolOutput, json,
+};
 
 fn context(script: Scripted) -> Context {
     let ctx = Context::new();
@@ -485,7 +487,8 @@ fn a_05_an_agents_budget_of_tokens_holds_over_its_turns() {
     let agent_budget = Budget { tokens: Some(10), ..Budget::default() };
     let ctx = Context::builder().loop_options(LoopOptions { agent_budget, ..LoopOptions::default() }).build();
     let usage = turnwheel::message::Usage { input_tokens: 4, output_tokens: 2, ..Default::default() };
-    let reply = move |_: &turnwheel::llm::ModelRequest| ScriptedReply { usage: Some(usage), ..ScriptedReply::text("hi") };
+    let reply =
+        move |_: &turnwheel::llm::ModelRequest| ScriptedReply { usage: Some(usage), ..ScriptedReply::text("hi") };
     ctx.llm().register("fake", Scripted::new().respond(reply)).expect("a new route");
     let agent = open(&ctx, "a");
     for _ in 0..3 {
@@ -609,4 +612,28 @@ fn p_3_a_wake_from_a_discarded_listener_that_survives_the_discarding_runs() {
     settle(&ctx);
     assert_eq!(turn_ends(&agent), [TurnEndReason::Aborted(CancelCause::User), TurnEndReason::Completed]);
     assert_eq!(agent.receipt("s1").state().map(|state| format!("{state:?}").contains("Ended")), Some(true));
+}
+
+#[test]
+fn p_2_content_that_no_provider_takes_is_refused_at_delivery() {
+    let ctx = context(hello());
+    let agent = open(&ctx, "a");
+    let contents = [
+        json!([5]),
+        json!([{"type": "text"}]),
+        json!([{"no": "type"}]),
+        json!([{"type": "tool-call", "id": "c", "name": "n", "arguments": "{}"}]),
+        json!([{"type": "tool-result", "toolCallId": "c", "content": []}]),
+    ];
+    for content in contents {
+        let mut value = turnwheel::json::Object::new();
+        value.insert("id", "m");
+        value.insert("role", "user");
+        value.insert("content", content.clone());
+        value.insert("source", json!({"kind": "user"}));
+        let message = Message::from_value(&value.into()).expect("readable");
+        let error = agent.followup(message).expect_err("refused");
+        assert_eq!(error.code(), &Code::InvalidMessage, "{content}");
+        assert!(agent.session().is_empty());
+    }
 }

@@ -52,8 +52,9 @@ fn log_2_what_json_cannot_carry_exactly_is_refused_wherever_it_comes_in() {
     for number in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -0.0] {
         // The macro goes through text, where such a number is null already.
         let mut object = Object::new();
-        object.insert("n", number);
-        let value = Value::Array(vec![object.into()]);
+        object.insert("type", "widget");
+        object.insert("n", Value::Array(vec![number.into()]));
+        let value = Value::Object(object);
         let error = agent.session().append("note", value.clone()).expect_err("refused");
         assert_eq!(error.code(), &Code::InvalidJson);
         let message = Message::user("q0", vec![Block::Other(value.clone())]);

@@ -3,12 +3,12 @@
 #[path = "support/faults.rs"]
 mod faults;
 
+use faults::{FaultyFiles, Op};
 use std::cell::Cell;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
-use faults::{FaultyFiles, Op};
 use turnwheel::llm::adapters::Scripted;
 use turnwheel::session::{Delivery, EventData, InboxTarget, TurnEndReason};
 use turnwheel::storage::Store;
@@ -253,4 +253,26 @@ fn a_session_of_a_vanished_store_directory_is_created_anew() {
     let agent = open(&ctx).expect("opened");
     ctx.runtime().block_on(agent.run("go").expect("accepted")).expect("ran");
     ctx.runtime().block_on(ctx.close()).expect("closed");
+}
+
+#[test]
+fn p_3_closing_says_when_events_could_not_be_stored_and_a_closed_session_takes_none() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let files = FaultyFiles::new();
+    let options = JsonlOptions::new(directory.path()).compression(Compression::None);
+    let ctx = context(JsonlStore::with_files(options, files.clone()), &Scripted::new());
+    let agent = open(&ctx).expect("opened");
+    agent.inject(Message::user_text("c1", "context")).expect("accepted");
+    (0..8).for_each(|_| files_fail(&files));
+    assert_eq!(ctx.runtime().block_on(ctx.close()).expect_err("told").code(), &Code::StoreFailed);
+    let error = agent.session().append("note", turnwheel::json!({})).expect_err("refused");
+    assert_eq!(error.code(), &Code::Disposed);
+}
+
+#[test]
+fn an_id_that_no_file_system_takes_is_refused_when_the_agent_is_opened() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ctx = context(at(directory.path()), &Scripted::new());
+    let opened = ctx.runtime().block_on(ctx.agent("x".repeat(300)).provider("fake").model("m").open());
+    assert_eq!(opened.expect_err("refused").code(), &Code::InvalidArgument);
 }

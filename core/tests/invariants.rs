@@ -39,10 +39,7 @@ fn inv_1_to_4_packages_are_selected_by_patterns_and_registered_once() {
     assert_eq!(selected, [true, true, false, false]);
     let ctx = Context::new();
     let first = invariants.register(&ctx, "turnwheel", |_| panic!("filtered out, never installed")).expect("taken");
-    assert_eq!(
-        invariants.register(&ctx, "turnwheel", |_| Ok(vec![])).expect_err("taken").code(),
-        &Code::DuplicateName
-    );
+    assert_eq!(invariants.register(&ctx, "turnwheel", |_| Ok(vec![])).expect_err("taken").code(), &Code::DuplicateName);
     first.dispose();
     invariants.register(&ctx, "turnwheel", |_| Ok(vec![])).expect("free again");
     let failing = invariants.register(&ctx, "turnstile", |_| Err(violation("turnstile", "no")));
@@ -80,7 +77,11 @@ fn inv_14_a_violation_is_refused_before_it_is_committed() {
     refuse("turn/start", json!({"turn": 2}), None);
     refuse("turn/end", json!({"turn": 1, "reason": {"kind": "completed"}}), None);
     refuse("step/start", json!({"turn": 1, "step": 1}), None);
-    refuse("assistant/chunk", json!({"turn": 1, "step": 1, "chunk": {"type": "text-delta", "index": 0, "text": "x"}}), None);
+    refuse(
+        "assistant/chunk",
+        json!({"turn": 1, "step": 1, "chunk": {"type": "text-delta", "index": 0, "text": "x"}}),
+        None,
+    );
     refuse("tool/call", json!({"turn": 1, "step": 1, "callId": "c", "name": "n", "arguments": ""}), None);
     refuse("request/context", json!({"provider": "p", "model": "m"}), None);
     refuse("todo/write", json!({"todos": []}), None);
@@ -95,7 +96,8 @@ fn inv_8_a_violation_in_history_fails_the_load() {
     let ctx = context(Scripted::new());
     let agent = open(&ctx);
     agent.session().append_raw("turn/start", json!({"turn": 5}), None, None, false).expect("nobody checks yet");
-    let error = Invariants::load(&InvariantsConfig::default()).expect("loaded").register_core(&ctx).expect_err("refused");
+    let error =
+        Invariants::load(&InvariantsConfig::default()).expect("loaded").register_core(&ctx).expect_err("refused");
     assert_eq!(error.code(), &Code::Invariant);
     assert!(error.message().contains("turn 5"), "{error:?}");
 }

@@ -206,7 +206,11 @@ impl HostOptions {
             max_parallel_tool_calls: self.max_parallel_tool_calls,
             turn_budget: budget(&self.turn_budget),
             agent_budget: budget(&self.agent_budget),
-            turn_timeout: self.turn_timeout.map(Duration::try_from_secs_f64).transpose().map_err(|error| invalid(error.to_string()))?,
+            turn_timeout: self
+                .turn_timeout
+                .map(Duration::try_from_secs_f64)
+                .transpose()
+                .map_err(|error| invalid(error.to_string()))?,
         };
         let builder = Context::builder().durability(durability).loop_options(loop_options);
         Ok(match self.store {

@@ -292,7 +292,7 @@ def test_closing_a_context_leaves_nobody_waiting():
 
     ran, idle, never = run(main())
     assert ran.reason == {"kind": "aborted", "reason": {"kind": "disposed"}} and idle is None
-    assert isinstance(never, tw.StateError) and never.code == "DISPOSED"
+    assert isinstance(never, tw.RegistryError) and never.code == "NOT_REGISTERED"
 
 
 def test_a_05_budgets_end_a_turn_and_keep_the_queue() -> None:

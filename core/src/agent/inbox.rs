@@ -7,7 +7,7 @@ use super::events::{Notice, NoticeKind};
 use super::{Agent, AgentInner};
 use crate::error::{Code, Error, Result};
 use crate::id::MessageId;
-use crate::message::{Message, Role};
+use crate::message::Message;
 use crate::session::{Claim, EventData, InboxTarget, Splice};
 use std::rc::Weak;
 use std::sync::Arc;
@@ -155,10 +155,7 @@ impl Inbox {
             // The log has no store behind it any more: what it took now would be lost in silence (D-05).
             return Err(agent.disposed());
         }
-        if let Some(message) = inserted.iter().find(|message| message.role() != Role::User) {
-            let text = "only user messages can be delivered";
-            return Err(Error::new(Code::InvalidMessage, text).with("id", message.id().as_str()));
-        }
+        inserted.iter().try_for_each(|message| message.check_delivery())?;
         let canceled = removal == Removal::Cancel && count > 0;
         let splice = Splice { target, start, removed_count: count, inserted: inserted.clone(), canceled };
         let removed: Vec<_> = {

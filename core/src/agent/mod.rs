@@ -17,14 +17,15 @@ pub use agents::{Agents, Entered};
 pub(crate) use boundary::Boundaries;
 pub use boundary::Initiated;
 pub use events::{
-    EventCheck, Hub, Notice, NoticeKind, NoticeListener, PreStep, PreStepDecision, Recovery, RequestCheck, RequestErrorEvent, RequestEvent,
-    StartSource, StoppingListener, TurnStopping, WATERFALL_NAMES, Waterfall, unknown_event,
+    EventCheck, Hub, Notice, NoticeKind, NoticeListener, PreStep, PreStepDecision, Recovery, RequestCheck,
+    RequestErrorEvent, RequestEvent, StartSource, StoppingListener, TurnStopping, WATERFALL_NAMES, Waterfall,
+    unknown_event,
 };
 pub use inbox::Inbox;
 pub use publication::Publication;
 pub use registry::{AgentFactory, AgentHandle, CreateOptions, Registry, ResumeOptions, Setup, SetupCommit};
-pub(crate) use remote::Commands;
 pub use remote::AgentRef;
+pub(crate) use remote::Commands;
 pub use run::{EventStream, Receipt, ReceiptState, RunResult};
 pub use selection::{ModelChoice, ModelSelection};
 

@@ -1,8 +1,8 @@
 //! One step: build the request, stream the answer, recover or commit, answer the tool calls (REQ, STEP).
 
+use super::barrier;
 use super::driver::LoopDriver;
 use super::tool_calls::Call;
-use super::barrier;
 use crate::agent::{Recovery, RequestErrorEvent, RequestEvent};
 use crate::error::{Code, Error, Result};
 use crate::llm::{
@@ -93,9 +93,10 @@ impl LoopDriver {
         match root.models.prepare(config.clone(), signal).await {
             Ok(call) => Ok(Prepared { header: header(call.config.clone(), call.defaults), call: Ok(call) }),
             // Nobody serves the route: the stream says so, where recovery can hear it (REQ-7).
-            Err(error) if *error.code() == Code::NoAdapter => {
-                Ok(Prepared { header: header(config, AdapterDefaults::default()), call: Err(Failure::new("NO_ADAPTER", error.message())) })
-            }
+            Err(error) if *error.code() == Code::NoAdapter => Ok(Prepared {
+                header: header(config, AdapterDefaults::default()),
+                call: Err(Failure::new("NO_ADAPTER", error.message())),
+            }),
             Err(error) => Err(error),
         }
     }

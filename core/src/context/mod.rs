@@ -229,7 +229,8 @@ impl Context {
     /// Disposes every agent, makes everything durable, and undoes what was registered. The runtime stays usable for
     /// whoever still waits on it, and [`Context::reopen`] gives the root back empty.
     ///
-    /// Fails with `SELF_WAIT` inside a turn of one of its own agents: closing waits for that turn.
+    /// Fails with `SELF_WAIT` inside a turn of one of its own agents: closing waits for that turn. Fails with the store's
+    /// error, when all else is done, if events could not be stored.
     pub async fn close(&self) -> Result<()> {
         if let Some(agent) = self.root.current_initiator() {
             agent.check_no_self_wait()?;
@@ -237,11 +238,11 @@ impl Context {
         let boundaries = &self.root.boundaries;
         boundaries.begin_closing();
         let drained = boundaries.drained();
-        self.root.close().await;
+        let stored = self.root.close().await;
         drained.await;
         self.fiber.clone().dispose().await;
         boundaries.dispose();
-        Ok(())
+        stored
     }
 }
 

@@ -159,7 +159,8 @@ impl Plugin {
     async fn supervise(self: Rc<Self>, parent: Context, body: Rc<Body>) {
         yield_now().await;
         loop {
-            let providers = self.until(|| if self.disposing.get() { Some(None) } else { self.providers().map(Some) }).await;
+            let providers =
+                self.until(|| if self.disposing.get() { Some(None) } else { self.providers().map(Some) }).await;
             let Some(providers) = providers else { break };
             *self.using.borrow_mut() = providers.clone();
             self.enter(PluginState::Loading);

@@ -1,8 +1,8 @@
 //! The root: the shared state behind all contexts of one runtime.
 
 use super::service::ServiceTable;
-use crate::agent_loop::config::{ParallelLimits, check_parallel};
 use crate::agent::{Agent, AgentInner, Boundaries, Commands, Hub, Notice, NoticeKind, Registry};
+use crate::agent_loop::config::{ParallelLimits, check_parallel};
 use crate::error::{Code, Error, Result};
 use crate::id::SessionId;
 use crate::llm::ModelTable;
@@ -217,7 +217,7 @@ impl Root {
     }
 
     /// Disposes every agent, gives up what is being opened, and makes everything durable.
-    pub(crate) async fn close(&self) {
+    pub(crate) async fn close(&self) -> Result<()> {
         let mut disposals: Vec<_> = self.agents.list().iter().map(Agent::dispose).collect();
         disposals.push(self.agents.unload_factory());
         for disposal in disposals {
@@ -227,8 +227,9 @@ impl Root {
         for session in sessions {
             self.detach_session(&session, None, true);
         }
-        if let Some(storage) = &self.storage {
-            storage.close().await;
+        match &self.storage {
+            Some(storage) => storage.close().await,
+            None => Ok(()),
         }
     }
 }

@@ -72,9 +72,9 @@ impl ServiceTable {
     pub(super) async fn withdraw_all(&self, fiber: &Rc<Fiber>) {
         let own: Vec<_> = {
             let services = self.services.borrow();
-            let own = services.iter().filter(|(_, service)| {
-                service.provider.upgrade().is_some_and(|provider| Rc::ptr_eq(&provider, fiber))
-            });
+            let own = services
+                .iter()
+                .filter(|(_, service)| service.provider.upgrade().is_some_and(|provider| Rc::ptr_eq(&provider, fiber)));
             let mut own: Vec<_> = own.map(|(name, service)| (service.id, name.clone())).collect();
             own.sort_unstable();
             own

@@ -102,7 +102,8 @@ impl Invariants {
 }
 
 fn patterns(sources: &[String]) -> Result<Vec<regex_lite::Regex>> {
-    let bad = |source: &str, what: &str| Error::new(Code::InvalidArgument, format!("package pattern {source:?} {what}"));
+    let bad =
+        |source: &str, what: &str| Error::new(Code::InvalidArgument, format!("package pattern {source:?} {what}"));
     let mut compiled = Vec::new();
     for (i, source) in sources.iter().enumerate() {
         if source.is_empty() || source.trim() != source {
@@ -174,13 +175,14 @@ fn check_status(ctx: &Context) -> Result<Registration> {
 /// Refuses requests that the log does not explain: messages are the derivation, the header is the folded one (INV-12).
 fn check_requests(ctx: &Context) -> Result<Registration> {
     ctx.check_requests(|session: &Session, request: &ModelRequest| {
-        let differs = |what: &str| Err(violation("turnwheel-request", format!("{what} cannot be rebuilt from the log")));
+        let differs =
+            |what: &str| Err(violation("turnwheel-request", format!("{what} cannot be rebuilt from the log")));
         if session.request_header().as_deref() != Some(&*request.header) {
             return differs("the request header");
         }
         let rebuilt = Session::seeded(session.runtime(), session.header().clone(), session.events_from(0))?.history();
-        let same = rebuilt.len() == request.messages.len()
-            && rebuilt.iter().zip(request.messages.iter()).all(|(a, b)| a == b);
+        let same =
+            rebuilt.len() == request.messages.len() && rebuilt.iter().zip(request.messages.iter()).all(|(a, b)| a == b);
         if same { Ok(()) } else { differs("the messages of a request") }
     })
 }

@@ -115,6 +115,28 @@ impl Message {
         Ok(())
     }
 
+    /// Fails for content that must not come in from outside: blocks without a type or text, and tool calls or results,
+    /// which would leave a history that no provider takes (P2). Stored logs are read without this check.
+    pub(crate) fn check_delivery(&self) -> Result<()> {
+        let invalid = |at: usize, what: &str| {
+            let message = format!("message {:?}, content[{at}]: {what}", self.id);
+            Err(Error::new(Code::InvalidMessage, message).with("id", self.id.as_str()))
+        };
+        if self.role != Role::User {
+            let message = format!("message {:?}: only user messages can be delivered", self.id);
+            return Err(Error::new(Code::InvalidMessage, message).with("id", self.id.as_str()));
+        }
+        for (at, block) in self.content.iter().enumerate() {
+            match block.kind() {
+                "" => return invalid(at, "a block is an object with a `type`"),
+                "text" if block.text().is_none() => return invalid(at, "a text block has a string `text`"),
+                "tool-call" | "tool-result" => return invalid(at, "tool calls and results are written by the runtime"),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
     /// The identity.
     pub fn id(&self) -> &MessageId {
         &self.id

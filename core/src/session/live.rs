@@ -56,6 +56,8 @@ struct Inner {
     publisher: RefCell<Option<Publisher>>,
     check: RefCell<Option<Check>>,
     sink: RefCell<Option<Rc<dyn EventSink>>>,
+    /// Its store was given up: what was logged now would be lost in silence.
+    closed: Cell<bool>,
     watchers: WakerSet,
 }
 
@@ -79,6 +81,7 @@ impl Session {
             publisher: RefCell::default(),
             check: RefCell::default(),
             sink: RefCell::default(),
+            closed: Cell::new(false),
             watchers: WakerSet::default(),
         })))
     }
@@ -265,6 +268,10 @@ impl Session {
         if let Some(reason) = data.find_lossy() {
             return Err(Error::new(Code::InvalidJson, format!("{}: {reason}", data.kind())));
         }
+        if self.0.closed.get() {
+            let message = format!("session {:?} is closed; open it again to append", self.id());
+            return Err(Error::new(Code::Disposed, message).with("id", self.id().as_str()));
+        }
         if self.0.publishing.get() {
             let message = format!("cannot append {} while an event of this session is being published", data.kind());
             return Err(Error::new(Code::Reentrant, message));
@@ -380,6 +387,7 @@ impl Session {
     /// Attaches what makes committed events durable.
     pub(crate) fn set_sink(&self, sink: Option<Rc<dyn EventSink>>) {
         let old = self.0.sink.replace(sink);
+        self.0.closed.set(old.is_some() && self.0.sink.borrow().is_none());
         drop(old);
     }
 

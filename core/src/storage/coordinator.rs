@@ -51,11 +51,12 @@ pub struct Coordinator {
     store: Rc<dyn Store>,
     durability: Durability,
     sinks: RefCell<Vec<Weak<SessionSink>>>,
+    lost: Rc<RefCell<Option<Error>>>,
 }
 
 impl Coordinator {
     pub(crate) fn new(runtime: Runtime, store: Rc<dyn Store>, durability: Durability) -> Self {
-        Self { runtime, store, durability, sinks: RefCell::default() }
+        Self { runtime, store, durability, sinks: RefCell::default(), lost: Rc::default() }
     }
 
     /// The store.
@@ -83,6 +84,7 @@ impl Coordinator {
             failures: Cell::new(0),
             last_error: RefCell::new(None),
             closed: Cell::new(false),
+            lost: self.lost.clone(),
             changed: WakerSet::default(),
         });
         let mut sinks = self.sinks.borrow_mut();
@@ -91,12 +93,14 @@ impl Coordinator {
         sink
     }
 
-    /// Makes everything durable and gives all sessions up.
-    pub(crate) async fn close(&self) {
+    /// Makes everything durable and gives all sessions up. Fails with the first error that cost events since the last
+    /// close: they are gone with their sessions.
+    pub(crate) async fn close(&self) -> Result<()> {
         let sinks: Vec<_> = self.sinks.borrow_mut().drain(..).filter_map(|sink| sink.upgrade()).collect();
         for sink in sinks {
             sink.close().await;
         }
+        self.lost.take().map_or(Ok(()), Err)
     }
 }
 
@@ -114,6 +118,8 @@ pub(crate) struct SessionSink {
     failures: Cell<u64>,
     last_error: RefCell<Option<Error>>,
     closed: Cell<bool>,
+    /// The first error that cost events, for whoever closes the context.
+    lost: Rc<RefCell<Option<Error>>>,
     changed: WakerSet,
 }
 
@@ -189,6 +195,7 @@ impl SessionSink {
             let flushed = self.flush().await;
             if let Err(error) = &flushed {
                 tracing::error!(target: "turnwheel", "a session was closed with events that could not be stored: {error:?}");
+                self.lost.borrow_mut().get_or_insert_with(|| error.clone());
             }
             let is_drained = self.pending.borrow().is_empty() && !self.writing.get();
             self.closed.set(is_drained || flushed.is_err());

@@ -77,7 +77,8 @@ fn look(world: &World) {
 
 fn begin(world: &Rc<World>, seed: u64) -> Build {
     let mut rng = Rng::new(seed ^ 0xB361);
-    let policies = [Durability::Effects, Durability::Effects, Durability::EveryEvent, Durability::Turn, Durability::Relaxed];
+    let policies =
+        [Durability::Effects, Durability::Effects, Durability::EveryEvent, Durability::Turn, Durability::Relaxed];
     let options = LoopOptions {
         max_parallel_tool_calls: 1 + rng.below(4) as usize,
         turn_budget: Budget {

@@ -155,7 +155,9 @@ impl Watch {
         if let Some(what) = self.inbox_differs() {
             return Err(("INBOX-FOLD", format!("{:?} before event {}: {what}", self.session.id(), event.seq)));
         }
-        if matches!(&event.data, EventData::TurnEnd { reason: TurnEndReason::Aborted(_), .. }) && self.kept == Some(true) {
+        if matches!(&event.data, EventData::TurnEnd { reason: TurnEndReason::Aborted(_), .. })
+            && self.kept == Some(true)
+        {
             let lost = self.fold.unentered.first().map(|(_, id)| id.clone());
             self.check("D-10", lost.is_none(), &format!("{lost:?} entered no step and is not put back"))?;
         }

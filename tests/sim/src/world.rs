@@ -280,7 +280,9 @@ impl World {
         for id in self.watched(life.number) {
             let log = self
                 .with_watch(life.number, &id, |watch| (watch.session.header().clone(), watch.session.events_from(0)));
-            if let Some((header, events)) = log {
+            // What was disposed may be stored anew by an agent that is not announced yet.
+            let attached = life.ctx.root().session(&id).is_some();
+            if let Some((header, events)) = log.filter(|_| attached) {
                 self.compare_stored(life, &id, &events);
                 life.remains.borrow_mut().insert(id, (header, events));
             }

@@ -59,6 +59,20 @@ fn escape(unit: u16, out: &mut String) {
     }
 }
 
+/// The longest name of a file or folder on the file systems that matter, in bytes.
+const LONGEST_NAME: usize = 255;
+
+/// Refuses an id whose folder no file system takes, before anything is promised to the session.
+pub(super) fn check_names(path: &Path, id: &str) -> Result<()> {
+    let too_long = path.components().any(|part| part.as_os_str().len() > LONGEST_NAME);
+    if too_long {
+        let start: String = id.chars().take(40).collect();
+        let message = format!("session id {start:?}… is too long for a folder's name ({LONGEST_NAME} bytes, escaped)");
+        return Err(Error::new(Code::InvalidArgument, message));
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

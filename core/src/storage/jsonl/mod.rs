@@ -222,6 +222,7 @@ impl Inner {
     fn create(self: Arc<Self>, header: SessionHeader) -> Result<JsonlWriter> {
         header.check()?;
         let path = self.path_of(&header)?;
+        layout::check_names(&path, &header.id)?;
         let reserved = self.created.lock().unwrap_or_else(PoisonError::into_inner).insert(header.id.clone());
         if !reserved {
             return Err(already_exists(&header.id, &path));
