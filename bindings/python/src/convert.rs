@@ -118,6 +118,9 @@ fn from_py_at(value: &Bound<'_, PyAny>, path: &str, depth: usize) -> Result<Valu
         }
         return Ok(Value::Object(object));
     }
+    if value.hasattr("__await__").unwrap_or(false) {
+        return Err(at("this has to be awaited first, as in `await next()`".into()));
+    }
     Err(at(format!("a value of type {} is not JSON", type_name(value))))
 }
 

@@ -1,19 +1,14 @@
 //! What stimuli and host callbacks do to agents, and what they expect in return.
 
-use crate::fold::State;
 use crate::host;
 use crate::script::{Edit, How, Op};
 use crate::watch::TARGETS;
 use crate::world::{Life, World};
-use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
-use turnwheel::agent::ReceiptState;
-use turnwheel::message::Source;
 use turnwheel::runtime::PumpState;
-use turnwheel::session::{Delivery, EventData};
-use turnwheel::{Agent, CancelCause, Code, Error, Message, NoticeKind, json};
+use turnwheel::session::EventData;
+use turnwheel::{Agent, CancelCause, Code, Error, Message};
 
 impl World {
     /// The agent of a slot and its life, if it is live.
@@ -85,7 +80,7 @@ impl World {
             Op::Maintain { who, task } => self.on(*who, |life, agent| self.maintain(life, agent, *task)),
             Op::Dispose { who } => self.on(*who, |life, agent| {
                 let disposal = self.dispose(life, agent);
-                spawn(life, disposal);
+                crate::owned::spawn(life, disposal);
             }),
             Op::Open { who } => self.open(*who),
             Op::Fork { who, bare, back } => self.on(*who, |life, agent| self.fork(life, agent, *bare, *back)),
@@ -155,7 +150,7 @@ impl World {
     }
 
     /// A fresh message, or one with the id of a known one.
-    fn message(&self, life: &Life, agent: &Agent, repeat: Option<u64>) -> Arc<Message> {
+    pub(crate) fn message(&self, life: &Life, agent: &Agent, repeat: Option<u64>) -> Arc<Message> {
         let known = repeat.and_then(|nth| {
             self.with_watch(life.number, agent.id(), |watch| {
                 let ids: Vec<_> = watch.accepted.iter().chain(watch.fold.states.keys()).cloned().collect();
@@ -182,11 +177,11 @@ impl World {
     }
 
     /// Whether the session of an agent is announced and not disposed.
-    fn is_attached(life: &Life, agent: &Agent) -> bool {
+    pub(crate) fn is_attached(life: &Life, agent: &Agent) -> bool {
         life.ctx.root().session(agent.id()).is_some_and(|live| live.is_same(agent.session()))
     }
 
-    fn before_delivery(&self, life: &Life, agent: &Agent, id: &str, wakes: bool) -> bool {
+    pub(crate) fn before_delivery(&self, life: &Life, agent: &Agent, id: &str, wakes: bool) -> bool {
         let known = self.with_watch(life.number, agent.id(), |watch| {
             let known = watch.accepted.contains(id) || watch.fold.states.contains_key(id);
             watch.woken |= wakes;
@@ -200,7 +195,15 @@ impl World {
         known.unwrap_or(false)
     }
 
-    fn after_delivery(&self, life: &Life, agent: &Agent, id: &str, known: bool, before: u64, failed: Option<Error>) {
+    pub(crate) fn after_delivery(
+        &self,
+        life: &Life,
+        agent: &Agent,
+        id: &str,
+        known: bool,
+        before: u64,
+        failed: Option<Error>,
+    ) {
         if !agent.session().is_publishing() {
             self.with_watch(life.number, agent.id(), |watch| watch.calls = watch.calls.saturating_sub(1));
         }
@@ -227,7 +230,7 @@ impl World {
 
     /// What a cancel does to the account: one that keeps the inbox parks what is pending, unless the run was cancelled
     /// before. What comes in from here on is latched.
-    fn note_cancel(&self, life: &Life, agent: &Agent, keep: bool) {
+    pub(crate) fn note_cancel(&self, life: &Life, agent: &Agent, keep: bool) {
         let running = agent.state().is_ok_and(|state| state.phase == "running");
         if running && Self::is_attached(life, agent) {
             self.with_watch(life.number, agent.id(), |watch| {
@@ -301,222 +304,6 @@ impl World {
         }
     }
 
-    /// Owned runs and streams live in a task, which a switch ends early.
-    fn own(self: &Rc<Self>, life: &Rc<Life>, agent: &Agent, stream: bool) {
-        let message = self.message(life, agent, None);
-        let id = message.id().to_string();
-        // Only code of the agent's own turn or maintenance can be inside it.
-        let inside = agent.state().is_ok_and(|state| state.phase != "idle");
-        let known = self.before_delivery(life, agent, &id, true);
-        let before = agent.session().len();
-        let switch = self.switch(life.number, agent.id());
-        let (world, life, agent) = (self.clone(), life.clone(), agent.clone());
-        let refused = |error: Error| {
-            if !(inside && *error.code() == Code::SelfWait) {
-                world.after_delivery(&life, &agent, &id, known, before, Some(error));
-            }
-            world.with_watch(life.number, agent.id(), |watch| watch.waking.remove(&id));
-        };
-        if stream {
-            match agent.stream(message) {
-                Err(error) => return refused(error),
-                Ok(mut events) => spawn(&life, async move {
-                    let mut last = None;
-                    let ended = std::future::poll_fn(|context| {
-                        loop {
-                            if switch.poll(context).is_ready() {
-                                return Poll::Ready(false);
-                            }
-                            match events.poll(context) {
-                                Poll::Ready(Some(Ok(event))) => last = Some(event),
-                                Poll::Ready(_) => return Poll::Ready(true),
-                                Poll::Pending => return Poll::Pending,
-                            }
-                        }
-                    });
-                    let _ = ended.await;
-                }),
-            }
-        } else {
-            match agent.run(message) {
-                Err(error) => return refused(error),
-                Ok(mut run) => {
-                    let (world, agent, id) = (Rc::downgrade(&world), agent.clone(), id.clone());
-                    let number = life.number;
-                    spawn(&life, async move {
-                        let result = std::future::poll_fn(|context| match run.as_mut().poll(context) {
-                            Poll::Ready(result) => Poll::Ready(Some(result)),
-                            Poll::Pending => switch.poll(context).map(|()| None),
-                        });
-                        let result = result.await;
-                        let Some(world) = world.upgrade().filter(|world| world.is_alive(number)) else { return };
-                        let life = world.lives.borrow().iter().find(|life| life.number == number).cloned();
-                        let Some(life) = life else { return };
-                        match result {
-                            None => world.drop_run(&life, &agent, &id, run),
-                            Some(Ok(result)) => {
-                                let ended = agent.session().turn_end(result.turn);
-                                world.expect("A-03", ended.as_ref() == Some(&result.reason), || format!("{result:?}"));
-                            }
-                            Some(Err(error)) => {
-                                // A parked prompt is withdrawn, so that it cannot run behind its caller's back.
-                                let withdrawn = || match agent.session().delivery(&id) {
-                                    Some(Delivery::Discarded { .. }) | None => true,
-                                    Some(_) => false,
-                                };
-                                let expected = match error.code() {
-                                    Code::MessageDiscarded | Code::Disposed => true,
-                                    Code::Parked => withdrawn(),
-                                    _ => false,
-                                };
-                                world.expect("A-03", expected, || format!("a run failed: {error:?}"));
-                            }
-                        }
-                    });
-                }
-            }
-        }
-        world.after_delivery(&life, &agent, &id, known, before, None);
-    }
-
-    fn drop_run<T>(&self, life: &Life, agent: &Agent, id: &str, run: T) {
-        self.note(|| format!("drop the run of {id}"));
-        let claimed = match agent.session().delivery(id) {
-            Some(Delivery::Claimed { turn }) => agent.session().turn_end(turn).is_none(),
-            _ => false,
-        };
-        if claimed {
-            self.note_cancel(life, agent, true);
-        }
-        drop(run);
-    }
-
-    fn maintain(self: &Rc<Self>, life: &Rc<Life>, agent: &Agent, task: u64) {
-        let idle = agent.state().is_ok_and(|state| state.phase == "idle");
-        let (world, number, id) = (Rc::downgrade(self), life.number, agent.id().to_string());
-        let started = agent.run_maintenance(move |signal| async move {
-            let Some(world) = world.upgrade() else { return Ok(()) };
-            let guard = host::on_signal(&world, number, &id, &signal);
-            world.meddle("maintenance", &id, 30);
-            match task {
-                1 => return Err(Error::host("planned failure of maintenance")),
-                2 => world.gate(number, &id, "maintenance").await,
-                3 if host::may_panic(&world, &id) => panic!("planned panic in maintenance"),
-                _ => {}
-            }
-            world.meddle("maintenance.end", &id, 30);
-            drop(guard);
-            Ok(())
-        });
-        match started {
-            Ok(result) => spawn(life, async move { drop(result.await) }),
-            Err(error) => {
-                let expected = match error.code() {
-                    Code::Busy => !idle,
-                    code => matches!(code, Code::Disposed | Code::NotPublished),
-                };
-                self.expect("MNT", expected, || format!("maintenance of {agent:?} refused: {error:?}"));
-            }
-        }
-    }
-
-    /// Asks for the disposal of an agent.
-    pub fn dispose(&self, life: &Life, agent: &Agent) -> turnwheel::runtime::LocalBoxFuture<()> {
-        self.with_watch(life.number, agent.id(), |watch| {
-            watch.disposing = true;
-            watch.kept = Some(false);
-            watch.need.clear();
-        });
-        agent.dispose()
-    }
-
-    fn append(&self, life: &Life, agent: &Agent, reserved: bool) {
-        let publishing = agent.session().is_publishing();
-        let kind = if reserved { "turn/end" } else { "sim/note" };
-        let done = agent.session().append(kind, json!({"text": "a note"}));
-        if !life.alive.get() {
-            return;
-        }
-        let as_expected = match &done {
-            Ok(_) => !reserved && !publishing,
-            Err(error) if reserved => *error.code() == Code::ReservedEvent,
-            Err(error) => publishing && *error.code() == Code::Reentrant,
-        };
-        self.expect("D-09", as_expected, || format!("append of {kind}, publishing {publishing}: {done:?}"));
-    }
-
-    fn compact(&self, life: &Life, agent: &Agent, keep: u64) {
-        let idle = agent.state().is_ok_and(|state| state.phase == "idle") && !agent.session().is_publishing();
-        let span = self.with_watch(life.number, agent.id(), |watch| {
-            let nodes = &watch.fold.surface;
-            let end = nodes.len().checked_sub(1 + keep as usize)?;
-            let next = nodes.get(end + 1).and_then(|node| node.1.as_ref());
-            let cuts = next.is_some_and(|message| matches!(message.source(), Source::Tool { .. }));
-            let sources = nodes[..=end].iter().map(|node| node.0).collect::<Vec<_>>();
-            (!cuts && watch.fold.turn.is_none()).then_some(sources)
-        });
-        let Some(sources) = span.flatten().filter(|sources| idle && !sources.is_empty()) else { return };
-        let (start, end) = (sources[0], sources[sources.len() - 1]);
-        let summary = Arc::new(Message::user_text(self.fresh_id(), "a summary"));
-        let done = agent.session().replace_surface(summary, start, end, sources);
-        self.expect("SURFACE", done.is_ok(), || format!("compaction of {agent:?}: {done:?}"));
-    }
-
-    fn listen(self: &Rc<Self>, life: &Rc<Life>, agent: &Agent, kind: u64) {
-        let kind = NoticeKind::ALL[kind as usize % NoticeKind::ALL.len()];
-        let (world, id, number) = (Rc::downgrade(self), agent.id().to_string(), life.number);
-        let listener = move |_: &turnwheel::Notice| {
-            if let Some(world) = world.upgrade().filter(|world| world.is_alive(number)) {
-                world.meddle("late-listener", &id, 6);
-            }
-            Ok(())
-        };
-        let registered = match agent.ctx() {
-            Ok(ctx) if kind as u64 % 2 == 0 => ctx.on(kind, listener),
-            _ => life.ctx.on(kind, listener),
-        };
-        let Ok(registered) = registered else { return };
-        let old = {
-            let mut registrations = life.registrations.borrow_mut();
-            registrations.push(registered);
-            (registrations.len() > 3).then(|| registrations.remove(0))
-        };
-        if let Some(old) = old {
-            drop(old.dispose());
-        }
-    }
-
-    /// Asks everything; what is answered has to agree with the log.
-    pub fn query(&self, life: &Life, agent: &Agent) {
-        let _ = (agent.state(), life.ctx.agents().len(), agent.inbox().is_empty(), agent.ctx().is_ok());
-        let session = agent.session();
-        let _ = (session.history().len(), session.surface_nodes().len(), session.request_header());
-        if session.is_publishing() {
-            return;
-        }
-        let states = self.with_watch(life.number, agent.id(), |watch| {
-            if !watch.session.is_same(session) {
-                return Vec::new();
-            }
-            watch.fold.states.iter().map(|(id, state)| (id.clone(), state.clone())).collect()
-        });
-        for (id, state) in states.unwrap_or_default() {
-            let answer = agent.receipt(id.as_str()).state();
-            let right = match (&answer, &state) {
-                (Some(ReceiptState::Pending { target, .. }), State::Pending(at)) => *target == TARGETS[*at],
-                (Some(ReceiptState::Claimed { turn }), State::Claimed(taken)) => {
-                    turn == taken && session.turn_end(*turn).is_none()
-                }
-                (Some(ReceiptState::Ended { turn, reason }), State::Claimed(taken)) => {
-                    turn == taken && session.turn_end(*turn).as_ref() == Some(reason)
-                }
-                (Some(ReceiptState::Discarded), State::Discarded) => true,
-                _ => false,
-            };
-            self.expect("RECEIPT", right, || format!("receipt of {id:?}: {answer:?}, the log says {state:?}"));
-        }
-    }
-
     /// Whether the log ends outside a turn at `at`.
     pub fn is_boundary(events: &[Arc<turnwheel::session::Event>], at: usize) -> bool {
         let edge = events[..=at].iter().rev().find_map(|event| match event.data {
@@ -525,39 +312,5 @@ impl World {
             _ => None,
         });
         edge.unwrap_or(true)
-    }
-}
-
-/// Starts a task that is nobody's doing: what a turn started may outlive it, and is not inside the next one (INI-4).
-fn spawn(life: &Life, task: impl Future<Output = ()> + 'static) {
-    let root = life.ctx.root();
-    root.without_initiator(|| root.runtime.spawn(task));
-}
-
-impl Op {
-    /// The slot it is about.
-    fn subject(&self) -> u64 {
-        match self {
-            Op::Send { who, .. } | Op::Cancel { who, .. } | Op::Edit { who, .. } | Op::Wake { who } => *who,
-            Op::Own { who, .. } | Op::Maintain { who, .. } | Op::Dispose { who } | Op::Open { who } => *who,
-            Op::Fork { who, .. } | Op::Append { who, .. } | Op::Compact { who, .. } => *who,
-            Op::Listener { who, .. } | Op::Query { who } => *who,
-            Op::Later { op, .. } => op.subject(),
-            Op::DropOne { .. } | Op::Crash { .. } | Op::Gate { .. } | Op::AllGates => 0,
-            Op::Clock(_) | Op::Pump { .. } | Op::Settle => 0,
-        }
-    }
-
-    /// Makes it about a slot.
-    fn aim(&mut self, slot: u64) {
-        match self {
-            Op::Send { who, .. } | Op::Cancel { who, .. } | Op::Edit { who, .. } | Op::Wake { who } => *who = slot,
-            Op::Own { who, .. } | Op::Maintain { who, .. } | Op::Dispose { who } | Op::Open { who } => *who = slot,
-            Op::Fork { who, .. } | Op::Append { who, .. } | Op::Compact { who, .. } => *who = slot,
-            Op::Listener { who, .. } | Op::Query { who } => *who = slot,
-            Op::Later { op, .. } => op.aim(slot),
-            Op::DropOne { .. } | Op::Crash { .. } | Op::Gate { .. } | Op::AllGates => {}
-            Op::Clock(_) | Op::Pump { .. } | Op::Settle => {}
-        }
     }
 }

@@ -22,7 +22,7 @@ pub fn install() {
     ONCE.call_once(|| {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
-            let text = info.payload_as_str().unwrap_or("no text").to_owned();
+            let text = turnwheel::runtime::panic_text(info.payload());
             if text.starts_with("planned") {
                 return;
             }

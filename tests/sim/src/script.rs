@@ -134,3 +134,31 @@ pub fn act(rng: &mut Rng, depth: u64) -> Op {
         _ => Op::Wake { who },
     }
 }
+
+impl Op {
+    /// The slot it is about.
+    pub fn subject(&self) -> u64 {
+        match self {
+            Op::Send { who, .. } | Op::Cancel { who, .. } | Op::Edit { who, .. } | Op::Wake { who } => *who,
+            Op::Own { who, .. } | Op::Maintain { who, .. } | Op::Dispose { who } | Op::Open { who } => *who,
+            Op::Fork { who, .. } | Op::Append { who, .. } | Op::Compact { who, .. } => *who,
+            Op::Listener { who, .. } | Op::Query { who } => *who,
+            Op::Later { op, .. } => op.subject(),
+            Op::DropOne { .. } | Op::Crash { .. } | Op::Gate { .. } | Op::AllGates => 0,
+            Op::Clock(_) | Op::Pump { .. } | Op::Settle => 0,
+        }
+    }
+
+    /// Makes it about a slot.
+    pub fn aim(&mut self, slot: u64) {
+        match self {
+            Op::Send { who, .. } | Op::Cancel { who, .. } | Op::Edit { who, .. } | Op::Wake { who } => *who = slot,
+            Op::Own { who, .. } | Op::Maintain { who, .. } | Op::Dispose { who } | Op::Open { who } => *who = slot,
+            Op::Fork { who, .. } | Op::Append { who, .. } | Op::Compact { who, .. } => *who = slot,
+            Op::Listener { who, .. } | Op::Query { who } => *who = slot,
+            Op::Later { op, .. } => op.aim(slot),
+            Op::DropOne { .. } | Op::Crash { .. } | Op::Gate { .. } | Op::AllGates => {}
+            Op::Clock(_) | Op::Pump { .. } | Op::Settle => {}
+        }
+    }
+}

@@ -15,12 +15,18 @@ use turnwheel::runtime::LocalBoxFuture;
 use turnwheel::session::{Event, SessionHeader};
 use turnwheel::storage::{Opened, SessionWriter, Store, StoredLog};
 
+/// A session's header and events.
+pub type Log = (SessionHeader, Vec<Arc<Event>>);
+
+/// A batch on its way, and the life that writes it.
+type Batch = (usize, Vec<Arc<Event>>);
+
 /// What is on the disk, and who holds which session.
 #[derive(Default)]
 pub struct Disk {
-    logs: RefCell<BTreeMap<String, (SessionHeader, Vec<Arc<Event>>)>>,
+    logs: RefCell<BTreeMap<String, Log>>,
     locks: RefCell<BTreeMap<String, usize>>,
-    in_flight: RefCell<BTreeMap<String, (usize, Vec<Arc<Event>>)>>,
+    in_flight: RefCell<BTreeMap<String, Batch>>,
 }
 
 impl Disk {
@@ -30,7 +36,7 @@ impl Disk {
     }
 
     /// A stored session.
-    pub fn log(&self, id: &str) -> Option<(SessionHeader, Vec<Arc<Event>>)> {
+    pub fn log(&self, id: &str) -> Option<Log> {
         self.logs.borrow().get(id).cloned()
     }
 

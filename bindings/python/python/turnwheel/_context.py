@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NoReturn, TypedDict
 from weakref import WeakValueDictionary
 
 from . import _turnwheel
@@ -79,6 +79,15 @@ class Opening:
 
     def __await__(self) -> Generator[Any, None, Agent]:
         return self._open().__await__()
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"the agent is not open yet, so it has no {name!r}: `await` it, or use `async with`")
+
+    def __enter__(self) -> NoReturn:
+        raise UsageError("opening an agent waits: write `async with`, not `with`")
+
+    def __exit__(self, *_: object) -> None:
+        raise UsageError("opening an agent waits: write `async with`, not `with`")
 
     async def __aenter__(self) -> Agent:
         self._agent = await self._open()

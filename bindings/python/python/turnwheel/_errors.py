@@ -16,15 +16,24 @@ class TurnwheelError(Exception):
 
     default_code = "HOST_ERROR"
 
+    def __init_subclass__(cls) -> None:
+        # Users know them by this name, and tracebacks should, too.
+        cls.__module__ = "turnwheel"
+
     def __init__(self, message: str = "", *, code: str | None = None, context: dict[str, Any] | None = None) -> None:
         super().__init__(message)
         self.code: str = code or self.default_code
         self.number: int = 599
         self.context: dict[str, Any] = context or {}
         self.failure: dict[str, Any] | None = None
+        # A traceback shows it below the message, which stays what it is.
+        self.add_note(f"code: {self.code}")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.code}: {self})"
+
+
+TurnwheelError.__module__ = "turnwheel"
 
 
 class UsageError(TurnwheelError):

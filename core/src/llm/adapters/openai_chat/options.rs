@@ -161,7 +161,15 @@ impl OpenAiChatBuilder {
 
     /// `<base>/chat/completions`, with or without a slash at the end of the base.
     fn url(&self) -> Result<Url> {
-        let mut url = Url::parse(self.base_url.trim()).map_err(|error| invalid(format!("the base URL: {error}")))?;
+        let base = self.base_url.trim();
+        let shown = || format!("base URL {base:?}");
+        if !base.starts_with("http://") && !base.starts_with("https://") {
+            return Err(invalid(format!("{}: begin with http:// or https://", shown())));
+        }
+        if base.trim_end_matches('/').ends_with("/chat/completions") {
+            return Err(invalid(format!("{}: leave /chat/completions off, it is added", shown())));
+        }
+        let mut url = Url::parse(base).map_err(|error| invalid(format!("{}: {error}", shown())))?;
         if !url.username().is_empty() || url.password().is_some() {
             return Err(invalid("the base URL must not hold a user name or password".into()));
         }
