@@ -137,9 +137,6 @@ impl World {
     /// A disposed agent refuses everything (D-05).
     fn expect_refusals(&self, agent: &Agent) {
         let message = || Arc::new(Message::user_text(self.fresh_id(), "late"));
-        if agent.ctx().is_ok() {
-            return;
-        }
         let before = agent.session().len();
         let refused = agent.followup(message()).is_err()
             && agent.wake().is_err()

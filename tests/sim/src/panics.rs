@@ -41,7 +41,7 @@ pub fn install() {
 struct Errors;
 
 /// What the core logs when a store fails for good is planned here.
-const PLANNED: [&str; 3] = ["could not be stored", "planned", "could not be discarded: [DISPOSED]"];
+const PLANNED: [&str; 2] = ["could not be stored", "planned"];
 
 impl Subscriber for Errors {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
