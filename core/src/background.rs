@@ -53,6 +53,7 @@ pub(crate) async fn run<T: Send + 'static>(future: impl Future<Output = T> + Sen
 }
 
 /// Runs a blocking function in the background. It runs to its end even if nobody waits.
+#[cfg(feature = "jsonl")]
 pub(crate) async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
     let (sender, receiver) = oneshot::channel();
     handle()?.spawn_blocking(move || {

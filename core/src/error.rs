@@ -227,11 +227,6 @@ impl Error {
         self.0.code == Code::Aborted
     }
 
-    /// Whether this error carries a code of host code's own choosing.
-    pub fn is_coded_by_host(&self) -> bool {
-        matches!(self.0.code, Code::Other(_))
-    }
-
     /// The message with all causes, joined by `: `; a cause that repeats its wrapper is left out (FAIL-08).
     pub fn chain(&self) -> String {
         let mut text = self.message().to_owned();

@@ -476,7 +476,7 @@ fn a_05_a_spent_budget_of_calls_answers_the_calls_that_had_not_started() {
     let agent = open(&ctx, "a");
     agent.followup("go").expect("accepted");
     settle(&ctx);
-    assert_eq!(turn_ends(&agent), [TurnEndReason::Aborted(CancelCause::Hook("budget: tool-calls 3/2".into()))]);
+    assert_eq!(turn_ends(&agent), [TurnEndReason::Aborted(CancelCause::Hook("budget: tool-calls 2/2".into()))]);
     let errors: Vec<_> = agent.session().history().iter().map(|m| m.json().contains("\"isError\":true")).collect();
     assert_eq!(errors, [false, false, false, false, true], "prompt, calls, two results, one that never ran");
     assert_eq!(script.request_count(), 1);
@@ -636,4 +636,44 @@ fn p_2_content_that_no_provider_takes_is_refused_at_delivery() {
         assert_eq!(error.code(), &Code::InvalidMessage, "{content}");
         assert!(agent.session().is_empty());
     }
+}
+
+#[test]
+fn tool_8_bodies_go_on_while_the_policy_of_a_later_call_waits() {
+    let ctx = context(Scripted::new().calls([("c1", "fetch", "{}"), ("c2", "fetch", "{}")]).text("done"));
+    let (body, policy) = (turnwheel::runtime::Signal::new(), turnwheel::runtime::Signal::new());
+    let finished = Rc::new(Cell::new(false));
+    let (gate, flag) = (body.clone(), finished.clone());
+    let fetch = Tool::new("fetch", move |call| {
+        let (gate, flag) = (gate.clone(), flag.clone());
+        async move {
+            if call.call_id().as_str() == "c1" {
+                gate.cancelled().await;
+                flag.set(true);
+            }
+            Ok(ToolOutput::value("ok"))
+        }
+    });
+    ctx.tools().register(fetch.parallel()).expect("registered");
+    let approval = policy.clone();
+    ctx.waterfall::<turnwheel::tools::PreExecute, _>(move |request, next| {
+        let approval = approval.clone();
+        async move {
+            if request.call.call_id.as_str() == "c2" {
+                approval.cancelled().await;
+            }
+            next.call().await
+        }
+    })
+    .expect("registered");
+    let agent = open(&ctx, "a");
+    agent.followup("go").expect("accepted");
+    settle(&ctx);
+    body.cancel(CancelCause::User);
+    settle(&ctx);
+    assert!(finished.get(), "the first body ran to its end beside the second call's policy");
+    assert!(!kinds(&agent).contains(&"tool/result".to_owned()), "and its result waits (TOOL-12)");
+    policy.cancel(CancelCause::User);
+    settle(&ctx);
+    assert_eq!(turn_ends(&agent), [TurnEndReason::Completed]);
 }

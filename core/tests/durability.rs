@@ -262,11 +262,13 @@ fn p_3_closing_says_when_events_could_not_be_stored_and_a_closed_session_takes_n
     let options = JsonlOptions::new(directory.path()).compression(Compression::None);
     let ctx = context(JsonlStore::with_files(options, files.clone()), &Scripted::new());
     let agent = open(&ctx).expect("opened");
-    agent.inject(Message::user_text("c1", "context")).expect("accepted");
+    let receipt = agent.inject(Message::user_text("c1", "context")).expect("accepted");
     (0..8).for_each(|_| files_fail(&files));
     assert_eq!(ctx.runtime().block_on(ctx.close()).expect_err("told").code(), &Code::StoreFailed);
     let error = agent.session().append("note", turnwheel::json!({})).expect_err("refused");
     assert_eq!(error.code(), &Code::Disposed);
+    let durable = ctx.runtime().block_on(receipt.durable());
+    assert_eq!(durable.expect_err("it is not stored").code(), &Code::StoreFailed);
 }
 
 #[test]

@@ -110,7 +110,7 @@ impl Lifecycle {
         if let (Some(storage), Some(writer)) = (&self.root.storage, writer) {
             let sink = storage.attach(writer, stored);
             sink.preload(session.events_from(stored));
-            session.set_sink(Some(sink.clone()));
+            session.set_sink(sink.clone());
             *self.sink.borrow_mut() = Some(sink);
         }
         let agent = Agent::assemble(owner, session, options, make_driver)?;
@@ -298,7 +298,7 @@ impl Lifecycle {
         let sink = self.sink.borrow_mut().take();
         if let Some(sink) = sink {
             sink.close().await;
-            agent.session().set_sink(None);
+            agent.session().close();
         }
         if self.session_entered.get() {
             root.detach_session(agent.session(), Some(agent.scope()), self.session_announced.get());

@@ -1,5 +1,5 @@
-//! Agents: the handle that everything programs against. What drives an agent sits behind [`Driver`], so the loop can be
-//! replaced (`reference`: this module knows no loop).
+//! Agents: the handle that everything programs against. This module knows no loop: what drives an agent sits behind
+//! [`Driver`], and can be replaced.
 
 mod agents;
 mod boundary;
@@ -309,8 +309,9 @@ impl Agent {
 
     pub(crate) fn cancel_with(&self, cause: CancelCause, keep_inbox: bool) {
         let Ok(driver) = self.driver() else { return };
-        if keep_inbox {
-            return driver.abort(cause, true);
+        // A detached agent has nothing pending that could be discarded in the log.
+        if keep_inbox || self.0.ctx.borrow().is_none() {
+            return driver.abort(cause, keep_inbox);
         }
         if self.session().is_publishing() {
             // Nothing can be logged now: abort at once, discard when the publication has unwound (D-02).

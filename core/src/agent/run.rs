@@ -157,7 +157,11 @@ impl Agent {
             guard.armed = matches!(&state, Err(error) if *error.code() == Code::Parked);
             match state? {
                 ReceiptState::Ended { turn, reason } => agent.run_result(turn, reason),
-                _ => Err(discarded(&receipt.id)),
+                ReceiptState::Discarded => Err(discarded(&receipt.id)),
+                // `settled` resolves with neither.
+                ReceiptState::Pending { .. } | ReceiptState::Claimed { .. } => {
+                    Err(Error::new(Code::Unknown, "a prompt was settled before its turn ended"))
+                }
             }
         }))
     }
@@ -226,7 +230,7 @@ impl Receipt {
             Some(ReceiptState::Claimed { turn }) if self.agent.state().is_ok_and(|state| state.turn == turn) => {
                 self.agent.cancel_keep_inbox(CancelCause::User);
             }
-            _ => {}
+            Some(ReceiptState::Claimed { .. } | ReceiptState::Discarded | ReceiptState::Ended { .. }) | None => {}
         }
     }
 }
@@ -265,7 +269,7 @@ impl EventStream {
                 self.done = true;
                 return Poll::Ready(Some(Err(discarded(&self.receipt.id))));
             }
-            _ => {
+            Some(Delivery::Pending(_)) | None => {
                 // A claim that was undone is pending again: begin anew with the turn that takes it next.
                 self.next = None;
                 return self.wait(context);

@@ -69,6 +69,10 @@ impl Ledger {
             }
             EventData::StepStart { .. } => spend(&|spent| spent.steps += 1),
             EventData::ToolCall { .. } => spend(&|spent| spent.tool_calls += 1),
+            // A call that never started spent nothing.
+            EventData::ToolResult { error: Some(error), .. } if error.code == "ABORTED_BEFORE_DISPATCH" => {
+                spend(&|spent| spent.tool_calls = spent.tool_calls.saturating_sub(1));
+            }
             EventData::AssistantMessage { usage: Some(usage), .. } => {
                 let cached = usage.cache_read_tokens.unwrap_or(0) + usage.cache_write_tokens.unwrap_or(0);
                 let tokens = usage.input_tokens + usage.output_tokens + cached;

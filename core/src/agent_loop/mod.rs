@@ -1,8 +1,9 @@
 //! The default loop: what drains an agent's turns.
 //!
-//! `driver` holds the phases, `turn` is the state machine of a turn,
-//! `step` one model request with what follows from it, `tool_calls` the scheduler of a message's calls. Nothing outside
-//! depends on this module; another [`AgentFactory`](crate::agent::AgentFactory) may take its place.
+//! `driver` holds the phases, `turn` is the state machine of a turn, `step` one model request with what follows from it,
+//! `tool_calls` the scheduler of a message's calls; `budget` and `runtime_context` are what a boundary looks at, `config`
+//! starts the agents that a configuration lists. `agent` does not depend on this module: another
+//! [`AgentFactory`](crate::agent::AgentFactory) may take its place.
 
 mod budget;
 pub mod config;

@@ -196,7 +196,8 @@ impl<'a> Scheduler<'a> {
         };
         let execution = Rc::new(Execution::new(self.root.clone(), Some(self.agent.scope()), info));
         self.progress[at].execution = Some(execution.clone());
-        match execution.admit().await {
+        let admitting = execution.clone();
+        match self.beside_bodies(async move { admitting.admit().await }).await? {
             Admitted::Answered(outcome) => self.progress[at].answer = Some(Answer { outcome, post: true }),
             Admitted::Final(outcome) => self.progress[at].answer = Some(Answer { outcome, post: false }),
             Admitted::Dispatch => {
@@ -219,6 +220,23 @@ impl<'a> Scheduler<'a> {
         })?;
         self.progress[at].call_seq = Some(event.seq);
         Ok(())
+    }
+
+    /// Awaits an ordered stage while the bodies that have started go on (TOOL-8). What settles meanwhile is noted and
+    /// not committed (TOOL-12). A failure of the scheduler waits for the stage.
+    async fn beside_bodies<T>(&mut self, stage: impl Future<Output = T>) -> Result<T> {
+        let mut stage = Box::pin(stage);
+        let mut failed = None;
+        let value = poll_fn(|context| {
+            while let Poll::Ready((at, answer)) = self.pool.poll(context) {
+                if let Err(error) = self.settled(at, answer) {
+                    failed.get_or_insert(error);
+                }
+            }
+            stage.as_mut().poll(context)
+        })
+        .await;
+        failed.map_or(Ok(value), Err)
     }
 
     /// Lets bodies run as far as they come without waiting.
@@ -263,7 +281,7 @@ impl<'a> Scheduler<'a> {
             let at = self.next_commit;
             let Some(answer) = self.progress[at].answer.take() else { return Ok(()) };
             let outcome = match self.progress[at].execution.clone() {
-                Some(execution) => execution.finish(answer).await,
+                Some(execution) => self.beside_bodies(async move { execution.finish(answer).await }).await?,
                 None => answer.outcome,
             };
             self.commit(at, outcome)?;

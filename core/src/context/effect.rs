@@ -1,10 +1,13 @@
-//! Composite effects: several cleanups that are one, undone in reverse, each awaited before the next (CTX-7).
+//! Effects: what a context owns and undoes. A composite effect is several cleanups that are one, undone in reverse, each
+//! awaited before the next (CTX-7).
 
-use super::Context;
 use super::fiber::{Cleanup, Registration, report};
+use super::{Context, Root};
+use crate::agent::Notice;
 use crate::error::Result;
 use crate::events::guarded;
 use crate::runtime::{LocalBoxFuture, WakerSet};
+use crate::scope::ScopeKey;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::task::Poll;
@@ -128,5 +131,30 @@ impl Context {
     pub fn effect_async(&self, undo: impl FnOnce() -> LocalBoxFuture<()> + 'static) -> Result<Registration> {
         self.fiber().check()?;
         Ok(self.fiber().own(Cleanup::Async(Box::new(undo))))
+    }
+
+    /// Owns what was just registered, and tells of it when it comes and when it goes. A listener that fails at its coming
+    /// rolls it back (SYS-11, LAY-5).
+    pub(crate) fn own_change(
+        &self,
+        changed: fn(Option<ScopeKey>) -> Notice,
+        remove: impl FnOnce(&Root) + 'static,
+    ) -> Result<Registration> {
+        let (root, scope) = (Rc::downgrade(self.root()), self.scope());
+        let registration = self.fiber().own(Cleanup::Sync(Box::new(move || {
+            if let Some(root) = root.upgrade() {
+                remove(&root);
+                let notice = changed(scope);
+                root.hub.emit(&root.scopes, scope, notice.kind(), || notice);
+            }
+        })));
+        let root = self.root();
+        match root.hub.emit_or_veto(&root.scopes, scope, &changed(scope)) {
+            Ok(()) => Ok(registration),
+            Err(error) => {
+                registration.dispose();
+                Err(error)
+            }
+        }
     }
 }

@@ -155,14 +155,6 @@ impl Value {
         matches!(self, Value::Null)
     }
 
-    /// Takes the text out, leaving an empty string; `None` for anything else.
-    pub fn take_string(&mut self) -> Option<String> {
-        match self {
-            Value::String(text) => Some(std::mem::take(text)),
-            _ => None,
-        }
-    }
-
     /// Takes the items out, leaving an empty array; `None` for anything else.
     pub fn take_array(&mut self) -> Option<Vec<Value>> {
         match self {

@@ -104,11 +104,6 @@ impl Assembler {
         self.usage
     }
 
-    /// Whether a finish chunk came.
-    pub fn is_finished(&self) -> bool {
-        self.finish.is_some()
-    }
-
     /// The failure of a failing finish.
     pub fn failure(&self) -> Option<&Failure> {
         match &self.finish {

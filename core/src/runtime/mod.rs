@@ -163,7 +163,8 @@ impl Runtime {
 
     /// Installs what is called when work appears while nobody pumps.
     pub fn set_notify_hook(&self, hook: Option<NotifyHook>) {
-        *lock(&self.0.shared.hook) = hook;
+        let old = std::mem::replace(&mut *lock(&self.0.shared.hook), hook);
+        drop(old);
         // Work that appeared before the hook existed must not be forgotten.
         self.0.shared.scheduled.store(false, Ordering::Release);
         if !lock(&self.0.shared.queue).is_empty() {
@@ -243,7 +244,7 @@ impl Runtime {
         let mut context = TaskContext::from_waker(&task.waker);
         let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut context)));
         self.0.current.set(outer);
-        *self.0.ambient.borrow_mut() = before;
+        drop(self.0.ambient.replace(before));
         match polled {
             Ok(Poll::Pending) if !self.0.closed.get() => {
                 *task.future.borrow_mut() = Some(future);
@@ -367,7 +368,8 @@ impl Runtime {
         struct Restore<'a>(&'a Inner, Option<Rc<dyn Any>>);
         impl Drop for Restore<'_> {
             fn drop(&mut self) {
-                *self.0.ambient.borrow_mut() = self.1.take();
+                // What is replaced may own anything: it is dropped outside the borrow.
+                drop(self.0.ambient.replace(self.1.take()));
             }
         }
         let before = self.0.ambient.replace(ambient);
@@ -380,7 +382,10 @@ impl Runtime {
         self.0.closed.set(true);
         self.set_notify_hook(None);
         let tasks = std::mem::take(&mut *self.0.tasks.borrow_mut());
-        for task in tasks.into_values() {
+        // In the order of their start: what a dropped future does may be seen (P6).
+        let mut tasks: Vec<_> = tasks.into_values().collect();
+        tasks.sort_unstable_by_key(|task| task.handle.id);
+        for task in tasks {
             // A task may be closing its own runtime: its future is out of its slot and is dropped when it returns.
             let future = task.future.borrow_mut().take();
             drop(future);

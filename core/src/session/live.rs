@@ -56,7 +56,7 @@ struct Inner {
     publisher: RefCell<Option<Publisher>>,
     check: RefCell<Option<Check>>,
     sink: RefCell<Option<Rc<dyn EventSink>>>,
-    /// Its store was given up: what was logged now would be lost in silence.
+    /// Its sink was given up: what was logged now would be lost in silence.
     closed: Cell<bool>,
     watchers: WakerSet,
 }
@@ -385,10 +385,14 @@ impl Session {
     }
 
     /// Attaches what makes committed events durable.
-    pub(crate) fn set_sink(&self, sink: Option<Rc<dyn EventSink>>) {
-        let old = self.0.sink.replace(sink);
-        self.0.closed.set(old.is_some() && self.0.sink.borrow().is_none());
+    pub(crate) fn set_sink(&self, sink: Rc<dyn EventSink>) {
+        let old = self.0.sink.replace(Some(sink));
         drop(old);
+    }
+
+    /// Takes no more events: the sink was given up. It stays attached, because it knows what it could not store.
+    pub(crate) fn close(&self) {
+        self.0.closed.set(true);
     }
 
     /// What makes committed events durable; none without a store.
@@ -396,7 +400,8 @@ impl Session {
         self.0.sink.borrow().clone()
     }
 
-    /// Resolves when everything logged so far is durable. At once without a store.
+    /// Resolves when everything logged so far is durable. At once without a store. Fails when the session was closed with
+    /// events that could not be stored.
     pub async fn flush(&self) -> Result<()> {
         match self.sink() {
             Some(sink) => sink.flush().await,

@@ -6,7 +6,7 @@
 //! by the next event or flush (WB-04): nothing is lost, and no effect happens before its intent is stored.
 
 use super::{SessionWriter, Store};
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::runtime::{LocalBoxFuture, Runtime, WakerSet};
 use crate::session::{Event, EventSink};
 use std::cell::{Cell, RefCell};
@@ -71,22 +71,7 @@ impl Coordinator {
 
     /// Write-behind for one session. `durable` events are stored already.
     pub(crate) fn attach(&self, writer: Rc<dyn SessionWriter>, durable: u64) -> Rc<SessionSink> {
-        let sink = Rc::new_cyclic(|weak| SessionSink {
-            this: weak.clone(),
-            runtime: self.runtime.clone(),
-            writer,
-            durability: self.durability,
-            pending: RefCell::default(),
-            durable: Cell::new(durable),
-            in_flight: Cell::new(0),
-            writing: Cell::new(false),
-            window_open: Cell::new(false),
-            failures: Cell::new(0),
-            last_error: RefCell::new(None),
-            closed: Cell::new(false),
-            lost: self.lost.clone(),
-            changed: WakerSet::default(),
-        });
+        let sink = SessionSink::new(self.runtime.clone(), writer, self.durability, durable, self.lost.clone());
         let mut sinks = self.sinks.borrow_mut();
         sinks.retain(|sink| sink.strong_count() > 0);
         sinks.push(Rc::downgrade(&sink));
@@ -124,6 +109,31 @@ pub(crate) struct SessionSink {
 }
 
 impl SessionSink {
+    fn new(
+        runtime: Runtime,
+        writer: Rc<dyn SessionWriter>,
+        durability: Durability,
+        durable: u64,
+        lost: Rc<RefCell<Option<Error>>>,
+    ) -> Rc<Self> {
+        Rc::new_cyclic(|this| Self {
+            this: this.clone(),
+            runtime,
+            writer,
+            durability,
+            pending: RefCell::default(),
+            durable: Cell::new(durable),
+            in_flight: Cell::new(0),
+            writing: Cell::new(false),
+            window_open: Cell::new(false),
+            failures: Cell::new(0),
+            last_error: RefCell::new(None),
+            closed: Cell::new(false),
+            lost,
+            changed: WakerSet::default(),
+        })
+    }
+
     /// Starts writing unless a write is under way. Once it ends, what has arrived meanwhile has its own window.
     fn write(&self) {
         if self.closed.get() || self.pending.borrow().is_empty() || self.writing.replace(true) {
@@ -134,7 +144,9 @@ impl SessionSink {
             let batch = std::mem::take(&mut *sink.pending.borrow_mut());
             let count = batch.len() as u64;
             sink.in_flight.set(count);
-            let written = sink.writer.append(batch.clone()).await;
+            // A store that panics is one that failed: the batch is kept, and who waits for it is told.
+            let append = || sink.writer.append(batch.clone());
+            let written = crate::events::guarded_future(append).await;
             sink.writing.set(false);
             sink.in_flight.set(0);
             match written {
@@ -204,6 +216,10 @@ impl SessionSink {
     }
 }
 
+fn given_up() -> Error {
+    Error::new(Code::Disposed, "the session was given up before all of its events were stored")
+}
+
 fn written_more(sink: &SessionSink) -> bool {
     sink.last_error.borrow().is_none() && !sink.pending.borrow().is_empty()
 }
@@ -241,6 +257,9 @@ impl EventSink for SessionSink {
                 }
                 let failures = sink.failures.get();
                 let error = sink.last_error.borrow().clone();
+                if sink.closed.get() {
+                    return Poll::Ready(Err(error.unwrap_or_else(given_up)));
+                }
                 if let Some(error) = error.filter(|_| tried.is_some_and(|before| failures > before)) {
                     return Poll::Ready(Err(error));
                 }
@@ -249,5 +268,37 @@ impl EventSink for SessionSink {
                 sink.write();
             }
         }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::EventData;
+
+    struct Panics;
+
+    impl SessionWriter for Panics {
+        fn append(&self, _events: Vec<Arc<Event>>) -> LocalBoxFuture<Result<()>> {
+            panic!("planned")
+        }
+
+        fn close(&self) -> LocalBoxFuture<()> {
+            Box::pin(std::future::ready(()))
+        }
+    }
+
+    #[test]
+    fn a_store_that_panics_fails_who_waits_for_it_also_once_its_session_is_given_up() {
+        let runtime = Runtime::default();
+        let sink = SessionSink::new(runtime.clone(), Rc::new(Panics), Durability::Effects, 0, Rc::default());
+        sink.push(&Arc::new(Event::new(0, 0, EventData::EndSeed)));
+        for _ in 0..2 {
+            assert_eq!(*runtime.block_on(sink.flush()).expect_err("not stored").code(), Code::Panic);
+        }
+        runtime.block_on(sink.close());
+        assert_eq!(*runtime.block_on(sink.flush()).expect_err("never to be stored").code(), Code::Panic);
+        assert_eq!(sink.durable.get(), 0);
+        runtime.close();
     }
 }

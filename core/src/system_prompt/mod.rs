@@ -7,8 +7,8 @@ pub use assembly::assemble;
 pub use assembly::{Assembly, AssemblyRequest, ContextText, Section};
 pub use render::{render_contexts, render_system};
 
-use crate::agent::{Agent, Notice, NoticeKind};
-use crate::context::{Cleanup, Context, Registration};
+use crate::agent::{Agent, Notice};
+use crate::context::{Context, Registration};
 use crate::error::{Code, Error, Result};
 use crate::runtime::LocalBoxFuture;
 use crate::scope::Layers;
@@ -114,22 +114,7 @@ impl Prompt {
 
     /// Owns a registration, and tells of it: a listener that fails rolls it back (SYS-11).
     fn own(&self, remove: impl FnOnce(&PromptTable) + 'static) -> Result<Registration> {
-        let (root, scope) = (Rc::downgrade(self.ctx.root()), self.ctx.scope());
-        let notice = Notice::PromptChanged { scope };
-        let registration = self.ctx.fiber().own(Cleanup::Sync(Box::new(move || {
-            if let Some(root) = root.upgrade() {
-                remove(&root.prompt);
-                root.hub.emit(&root.scopes, scope, NoticeKind::PromptChanged, || Notice::PromptChanged { scope });
-            }
-        })));
-        let root = self.ctx.root();
-        match root.hub.emit_or_veto(&root.scopes, scope, &notice) {
-            Ok(()) => Ok(registration),
-            Err(error) => {
-                registration.dispose();
-                Err(error)
-            }
-        }
+        self.ctx.own_change(|scope| Notice::PromptChanged { scope }, move |root| remove(&root.prompt))
     }
 
     fn add(&self, table: fn(&PromptTable) -> &Layers<Entry>, name: &str, entry: Entry) -> Result<Registration> {

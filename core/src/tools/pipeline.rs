@@ -379,7 +379,7 @@ fn check_lossless(content: &[Block], meta: Option<&Value>) -> std::result::Resul
     found.map_or(Ok(()), |reason| Err(format!("content or meta that JSON cannot carry: {reason}")))
 }
 
-/// Lets a test or scheduler poll several bodies; the earliest started that is ready wins (TOOL-26).
+/// Bodies that run beside each other; the earliest started that is ready wins (TOOL-26).
 pub(crate) struct Pool<T> {
     running: Vec<(usize, LocalBoxFuture<T>)>,
 }
@@ -398,7 +398,7 @@ impl<T> Pool<T> {
         self.running.push((key, Box::pin(body)));
     }
 
-    /// Starts what has not started, and takes a body that is done, if any.
+    /// Lets the bodies go on, in the order of their start, up to the first that is done; takes that one.
     pub(crate) fn poll(&mut self, context: &mut std::task::Context<'_>) -> Poll<(usize, T)> {
         for at in 0..self.running.len() {
             if let Poll::Ready(value) = self.running[at].1.as_mut().poll(context) {

@@ -3,7 +3,7 @@
 use super::approval::Approver;
 use super::definition::{CodeSchema, Tool};
 use super::events::ToolCallInfo;
-use crate::agent::{Notice, NoticeKind};
+use crate::agent::Notice;
 use crate::context::{Cleanup, Context, Registration, Root};
 use crate::error::{Code, Error, Result};
 use crate::json::Value;
@@ -126,22 +126,7 @@ impl Tools {
 
     /// Owns a change of what is visible, and tells of it: a listener that fails rolls it back (LAY-5).
     fn own_change(&self, remove: impl FnOnce(&ToolTable) + 'static) -> Result<Registration> {
-        let (root, scope) = (Rc::downgrade(self.ctx.root()), self.ctx.scope());
-        let notice = Notice::ToolsChanged { scope };
-        let registration = self.ctx.fiber().own(Cleanup::Sync(Box::new(move || {
-            if let Some(root) = root.upgrade() {
-                remove(&root.tools);
-                root.hub.emit(&root.scopes, scope, NoticeKind::ToolsChanged, || Notice::ToolsChanged { scope });
-            }
-        })));
-        let root = self.ctx.root();
-        match root.hub.emit_or_veto(&root.scopes, scope, &notice) {
-            Ok(()) => Ok(registration),
-            Err(error) => {
-                registration.dispose();
-                Err(error)
-            }
-        }
+        self.ctx.own_change(|scope| Notice::ToolsChanged { scope }, move |root| remove(&root.tools))
     }
 
     /// Registers a tool in this context's scope.

@@ -8,7 +8,7 @@ use serde_json::{Value as Json, json};
 use std::rc::Rc;
 use std::sync::Arc;
 use turnwheel::agent::{ModelChoice, ModelSelection};
-use turnwheel::context::LoopOptions;
+use turnwheel::context::{Budget, LoopOptions};
 use turnwheel::id::CountingIds;
 use turnwheel::json::Value;
 use turnwheel::runtime::{ManualClock, Ports};
@@ -160,9 +160,14 @@ impl World {
 pub fn empty_context(scenario: &Scenario, lifetime: u64) -> Context {
     let ids = CountingIds::new(format!("{GENERATED}{lifetime}"));
     let ports = Ports { clock: Rc::new(ManualClock::new(1_000)), ids: Rc::new(ids) };
-    let defaults = LoopOptions::default();
-    let cap = scenario.loop_spec.max_parallel_tool_calls.unwrap_or(defaults.max_parallel_tool_calls);
-    Context::builder().ports(ports).loop_options(LoopOptions { max_parallel_tool_calls: cap, ..defaults }).build()
+    let mut options = LoopOptions::default();
+    if let Some(cap) = scenario.loop_spec.max_parallel_tool_calls {
+        options.max_parallel_tool_calls = cap;
+    }
+    if let Some(budget) = scenario.loop_spec.turn_budget {
+        options.turn_budget = Budget { steps: budget.steps, tool_calls: budget.tool_calls, ..Budget::default() };
+    }
+    Context::builder().ports(ports).loop_options(options).build()
 }
 
 /// A model choice; `None` without a provider.

@@ -138,6 +138,17 @@ impl Scenario {
 pub struct LoopSpec {
     /// Cap of the tool scheduler.
     pub max_parallel_tool_calls: Option<usize>,
+    /// What one turn may spend.
+    pub turn_budget: Option<BudgetSpec>,
+}
+
+/// `loop.turnBudget`; a limit that is not given is off.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+#[allow(missing_docs, reason = "the members of SCENARIO.md 3")]
+pub struct BudgetSpec {
+    pub steps: Option<u64>,
+    pub tool_calls: Option<u64>,
 }
 
 /// One provider route.

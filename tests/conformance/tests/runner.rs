@@ -66,6 +66,9 @@ fn unknown_fields_fail_wherever_they_stand() {
     let mut scenario = recorded("prestep-append");
     scenario["on"][0]["do"]["surprise"] = json!(1);
     assert!(failure(&scenario).contains("surprise"));
+    let mut scenario = recorded("tool-single");
+    scenario["loop"] = json!({ "turnBudget": { "surprise": 1 } });
+    assert!(failure(&scenario).contains("surprise"));
 }
 
 #[test]

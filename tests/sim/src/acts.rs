@@ -10,6 +10,15 @@ use turnwheel::runtime::PumpState;
 use turnwheel::session::EventData;
 use turnwheel::{Agent, CancelCause, Code, Error, Message};
 
+/// What was so before a delivery.
+#[derive(Clone, Copy)]
+pub(crate) struct Sent {
+    /// The id was accepted before.
+    known: bool,
+    wakes: bool,
+    events: u64,
+}
+
 impl World {
     /// The agent of a slot and its life, if it is live.
     pub fn agent(&self, who: u64) -> Option<(Rc<Life>, Agent)> {
@@ -162,15 +171,14 @@ impl World {
         let message = self.message(life, agent, repeat);
         let id = message.id().to_string();
         let wakes = matches!(how, How::Followup | How::Steer);
-        let known = self.before_delivery(life, agent, &id, wakes);
-        let before = agent.session().len();
-        let sent = match how {
+        let sent = self.before_delivery(life, agent, &id, wakes);
+        let done = match how {
             How::Followup => agent.followup(message),
             How::Steer => agent.steer(message),
             How::Inject => agent.inject(message),
             How::Quiet => agent.send(message, TARGETS[1], false),
         };
-        self.after_delivery(life, agent, &id, known, before, sent.err());
+        self.after_delivery(life, agent, &id, sent, done.err());
     }
 
     /// Whether the session of an agent is announced and not disposed.
@@ -178,7 +186,7 @@ impl World {
         life.ctx.root().session(agent.id()).is_some_and(|live| live.is_same(agent.session()))
     }
 
-    pub(crate) fn before_delivery(&self, life: &Life, agent: &Agent, id: &str, wakes: bool) -> bool {
+    pub(crate) fn before_delivery(&self, life: &Life, agent: &Agent, id: &str, wakes: bool) -> Sent {
         let known = self.with_watch(life.number, agent.id(), |watch| {
             let known = watch.accepted.contains(id) || watch.fold.states.contains_key(id);
             watch.woken |= wakes;
@@ -189,19 +197,12 @@ impl World {
             }
             known
         });
-        known.unwrap_or(false)
+        Sent { known: known.unwrap_or(false), wakes, events: agent.session().len() }
     }
 
-    pub(crate) fn after_delivery(
-        &self,
-        life: &Life,
-        agent: &Agent,
-        id: &str,
-        known: bool,
-        before: u64,
-        failed: Option<Error>,
-    ) {
-        if !agent.session().is_publishing() {
+    pub(crate) fn after_delivery(&self, life: &Life, agent: &Agent, id: &str, sent: Sent, failed: Option<Error>) {
+        let Sent { known, wakes, events } = sent;
+        if wakes && !agent.session().is_publishing() {
             self.with_watch(life.number, agent.id(), |watch| watch.calls = watch.calls.saturating_sub(1));
         }
         if !life.alive.get() || !Self::is_attached(life, agent) {
@@ -215,7 +216,7 @@ impl World {
         match error.code() {
             Code::DuplicateMessage => {
                 self.expect("D-08", known, || format!("{agent:?} refused the new id {id:?}: {error:?}"));
-                self.expect("D-08", before == agent.session().len(), || format!("the refusal of {id:?} was logged"));
+                self.expect("D-08", events == agent.session().len(), || format!("the refusal of {id:?} was logged"));
             }
             Code::Disposed | Code::NotPublished | Code::RuntimeClosed => {}
             _ => self.violate("ACCEPT", format!("{agent:?} refused {id:?}: {error:?}")),

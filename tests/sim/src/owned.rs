@@ -15,13 +15,12 @@ impl World {
         let id = message.id().to_string();
         // Only code of the agent's own turn or maintenance can be inside it.
         let inside = agent.state().is_ok_and(|state| state.phase != "idle");
-        let known = self.before_delivery(life, agent, &id, true);
-        let before = agent.session().len();
+        let sent = self.before_delivery(life, agent, &id, true);
         let switch = self.switch(life.number, agent.id());
         let (world, life, agent) = (self.clone(), life.clone(), agent.clone());
         let refused = |error: Error| {
             if !(inside && *error.code() == Code::SelfWait) {
-                world.after_delivery(&life, &agent, &id, known, before, Some(error));
+                world.after_delivery(&life, &agent, &id, sent, Some(error));
             }
             world.with_watch(life.number, agent.id(), |watch| watch.waking.remove(&id));
         };
@@ -84,7 +83,7 @@ impl World {
                 }
             }
         }
-        world.after_delivery(&life, &agent, &id, known, before, None);
+        world.after_delivery(&life, &agent, &id, sent, None);
     }
 
     fn drop_run<T>(&self, life: &Life, agent: &Agent, id: &str, run: T) {
