@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
+import threading
 from pathlib import Path
 
 ASSISTANT = Path(__file__).with_name("assistant.py")
@@ -22,8 +22,10 @@ def run_until_streaming(store: str) -> None:
     """Starts the assistant and kills it a moment after it began to answer."""
     child = subprocess.Popen([sys.executable, "-u", ASSISTANT, store], stdout=subprocess.PIPE)
     assert child.stdout is not None
-    deadline, seen = time.monotonic() + PATIENCE, b""
-    while time.monotonic() < deadline:
+    # A child that says nothing is killed as well, which ends the read below.
+    patience, seen = threading.Timer(PATIENCE, child.kill), b""
+    patience.start()
+    while True:
         byte = child.stdout.read(1)
         if not byte:
             break
@@ -33,6 +35,7 @@ def run_until_streaming(store: str) -> None:
         # The answer is what follows the prompt and the lines of the tool calls.
         if len(seen.splitlines()[-1]) >= 12 and seen.splitlines()[-1][:1] not in (b">", b"["):
             break
+    patience.cancel()
     child.send_signal(signal.SIGKILL)
     child.wait()
     print(f"\n-- killed with SIGKILL (exit status {child.returncode})", flush=True)

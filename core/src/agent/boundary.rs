@@ -93,6 +93,15 @@ pub struct Initiated<F> {
     future: Pin<Box<F>>,
 }
 
+/// Leaves the poll of a boundary, also when the operation panics.
+struct Polling<'a>(&'a RefCell<Vec<u64>>);
+
+impl Drop for Polling<'_> {
+    fn drop(&mut self) {
+        self.0.borrow_mut().pop();
+    }
+}
+
 impl<F: Future> Future for Initiated<F> {
     type Output = F::Output;
 
@@ -101,9 +110,10 @@ impl<F: Future> Future for Initiated<F> {
         let (root, future) = (this.root.clone(), &mut this.future);
         let boundaries = &root.boundaries;
         boundaries.polling.borrow_mut().push(this.id);
+        let inside = Polling(&boundaries.polling);
         let ambient = this.agent.as_ref().map(Agent::ambient);
         let polled = root.runtime.with_ambient(ambient, || future.as_mut().poll(context));
-        boundaries.polling.borrow_mut().pop();
+        drop(inside);
         if polled.is_ready() {
             boundaries.release(this.id);
         }

@@ -40,8 +40,8 @@ pub fn install() {
 
 struct Errors;
 
-/// What the core logs when a store fails for good is planned; so, until it is quiet, is a cancel of an agent that is gone.
-const PLANNED: [&str; 3] = ["could not be stored", "planned", "could not be discarded: [DISPOSED]"];
+/// What the core logs when a store fails for good is planned.
+const PLANNED: [&str; 2] = ["could not be stored", "planned"];
 
 impl Subscriber for Errors {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
