@@ -5,8 +5,8 @@
 mod agents;
 
 use agents::{
-    Piece, Played, at_first, context, count, ends, events, finish, gated, hello, kinds, lines, noop, on_first, open,
-    pending, prompt, record, release, results, settle, shared, stop, text, turn_ends, user_messages,
+    Piece, Played, at_first, busy, context, count, ends, events, finish, hello, kinds, lines, noop, on_first, open,
+    pending, prompt, record, release, results, settle, shared, stop, text, turn_ends, user_messages, waiting,
 };
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -16,23 +16,7 @@ use turnwheel::llm::{Chunk, Failure, FinishReason};
 use turnwheel::message::{Block, Usage};
 use turnwheel::runtime::{ManualClock, Ports, Signal};
 use turnwheel::session::{Delivery, Event, InboxTarget, TurnEndReason};
-use turnwheel::{
-    Agent, AgentStatus, CancelCause, Code, Context, Error, EventData, Notice, NoticeKind, Tool, ToolOutput,
-};
-
-/// An agent whose first turn waits in a tool, and the gate that lets it go on.
-fn busy(ctx: &Context) -> (Agent, Signal) {
-    let (tool, _, gate) = gated("wait");
-    ctx.tools().register(tool).expect("registered");
-    let agent = open(ctx, "a");
-    agent.followup(prompt("q1")).expect("accepted");
-    settle(ctx);
-    (agent, gate)
-}
-
-fn waiting() -> Scripted {
-    Scripted::new().calls([("c1", "wait", "{}")]).respond(|_| ScriptedReply::text("hi"))
-}
+use turnwheel::{AgentStatus, CancelCause, Code, Context, Error, EventData, Notice, NoticeKind, Tool, ToolOutput};
 
 fn signals(ctx: &Context) -> Rc<RefCell<Vec<Signal>>> {
     let signals: Rc<RefCell<Vec<Signal>>> = Rc::default();

@@ -5,8 +5,8 @@
 mod agents;
 
 use agents::{
-    at_first, context, count, ends, gated, hello, kinds, lines, on_first, open, pending, prompt, record, refuse,
-    release, settle, user_messages,
+    at_first, busy, context, count, ends, hello, kinds, lines, on_first, open, pending, prompt, record, refuse,
+    release, settle, user_messages, waiting,
 };
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -16,20 +16,6 @@ use turnwheel::runtime::{Signal, yield_now};
 use turnwheel::session::InboxTarget;
 use turnwheel::system_prompt::PromptText;
 use turnwheel::{Agent, AgentStatus, CancelCause, Code, Context, Error, Message, Notice, NoticeKind};
-
-/// An agent whose first turn waits in a tool, and the gate that lets it go on.
-fn busy(ctx: &Context) -> (Agent, Signal) {
-    let (tool, _, gate) = gated("wait");
-    ctx.tools().register(tool).expect("registered");
-    let agent = open(ctx, "a");
-    agent.followup(prompt("q1")).expect("accepted");
-    settle(ctx);
-    (agent, gate)
-}
-
-fn waiting() -> Scripted {
-    Scripted::new().calls([("c1", "wait", "{}")]).respond(|_| turnwheel::llm::adapters::ScriptedReply::text("hi"))
-}
 
 fn on_idle(ctx: &Context, act: impl Fn(&Agent) + 'static) {
     let done = Cell::new(false);

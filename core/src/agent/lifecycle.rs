@@ -12,6 +12,7 @@ use crate::storage::{SessionSink, SessionWriter};
 use once_cell::unsync::OnceCell;
 use std::cell::{Cell, RefCell};
 use std::future::Future;
+use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::task::Poll;
 
@@ -71,22 +72,14 @@ impl Lifecycle {
         release: impl FnOnce(T) -> LocalBoxFuture<()> + 'static,
     ) -> Result<T> {
         let mut preparation = Some(preparation);
-        let mut cancelled = signal.map(|signal| Box::pin(signal.cancelled()));
-        let raced = std::future::poll_fn(|context| {
-            if cancelled.as_mut().is_some_and(|cancelled| cancelled.as_mut().poll(context).is_ready()) {
-                return Poll::Ready(Err(signal.map_or_else(|| self.reason(), Signal::error)));
-            }
-            if let Err(reason) = self.check() {
-                return Poll::Ready(Err(reason));
-            }
-            self.changed.register(context);
+        let prepared = std::future::poll_fn(|context| {
             let pending = preparation.as_mut().expect("the preparation is waited for once");
             pending.as_mut().poll(context).map(|prepared| {
                 preparation = None;
                 prepared
             })
-        })
-        .await;
+        });
+        let raced = self.race(prepared, signal).await;
         if let Some(late) = preparation {
             self.root.runtime.without_ambient(async move {
                 if let Ok(prepared) = late.await {
@@ -151,7 +144,8 @@ impl Lifecycle {
         published
     }
 
-    async fn race<T>(&self, mut future: LocalBoxFuture<Result<T>>, signal: Option<&Signal>) -> Result<T> {
+    /// Polls `future` for as long as neither `signal` nor the end of this lifecycle says no.
+    async fn race<T>(&self, mut future: impl Future<Output = Result<T>> + Unpin, signal: Option<&Signal>) -> Result<T> {
         let mut cancelled = signal.map(|signal| Box::pin(signal.cancelled()));
         std::future::poll_fn(|context| {
             if cancelled.as_mut().is_some_and(|cancelled| cancelled.as_mut().poll(context).is_ready()) {
@@ -161,7 +155,7 @@ impl Lifecycle {
                 return Poll::Ready(Err(reason));
             }
             self.changed.register(context);
-            future.as_mut().poll(context)
+            Pin::new(&mut future).poll(context)
         })
         .await
     }

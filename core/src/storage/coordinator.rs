@@ -194,6 +194,11 @@ impl SessionSink {
             return;
         }
         self.pending.borrow_mut().extend(events);
+        self.schedule();
+    }
+
+    /// Sees to it that what was just queued is written: at once, or with whatever else its window gathers.
+    fn schedule(&self) {
         if self.durability == Durability::EveryEvent {
             self.write();
         } else {
@@ -227,11 +232,7 @@ fn written_more(sink: &SessionSink) -> bool {
 impl EventSink for SessionSink {
     fn push(&self, event: &Arc<Event>) {
         self.pending.borrow_mut().push(event.clone());
-        if self.durability == Durability::EveryEvent {
-            self.write();
-        } else {
-            self.open_window();
-        }
+        self.schedule();
     }
 
     fn turn_ended(&self) {

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
-use turnwheel::llm::adapters::Scripted;
+use turnwheel::llm::adapters::{Scripted, ScriptedReply};
 use turnwheel::llm::{Adapter, Chunk, ChunkStream, FinishReason, ModelRequest};
 use turnwheel::runtime::{LocalBoxFuture, PumpState, Signal};
 use turnwheel::session::{Event, InboxTarget, TurnEndReason};
@@ -29,6 +29,21 @@ pub fn settle(ctx: &Context) {
 /// A model that answers every request with "hi".
 pub fn hello() -> Scripted {
     Scripted::repeat(vec![text(0, "hi"), stop()])
+}
+
+/// A model whose first answer calls the tool of [`busy`], and every later one is "hi".
+pub fn waiting() -> Scripted {
+    Scripted::new().calls([("c1", "wait", "{}")]).respond(|_| ScriptedReply::text("hi"))
+}
+
+/// An agent whose first turn waits in a tool, and the gate that lets it go on.
+pub fn busy(ctx: &Context) -> (Agent, Signal) {
+    let (tool, _, gate) = gated("wait");
+    ctx.tools().register(tool).expect("registered");
+    let agent = open(ctx, "a");
+    agent.followup(prompt("q1")).expect("accepted");
+    settle(ctx);
+    (agent, gate)
 }
 
 pub fn text(index: u64, text: &str) -> Chunk {
