@@ -111,15 +111,15 @@ impl Tiny {
 }
 
 impl Driver for Tiny {
-    fn deliver(&self, message: Arc<Message>, target: InboxTarget, wakeup: bool) -> Result<()> {
+    fn deliver(&self, message: Arc<Message>, target: InboxTarget, wakeup: bool, _after_cancel: bool) -> Result<()> {
         self.agent.inbox().append(target, vec![message])?;
         if wakeup {
-            self.wake();
+            self.wake(false);
         }
         Ok(())
     }
 
-    fn wake(&self) {
+    fn wake(&self, _after_cancel: bool) {
         let Some(this) = self.this.upgrade().filter(|this| !this.running.get()) else { return };
         this.status_is(true);
         let ctx = self.agent.ctx().expect("a live agent has a context");

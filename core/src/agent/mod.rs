@@ -130,10 +130,16 @@ pub type MaintenanceTask = Box<dyn FnOnce(Signal) -> LocalBoxFuture<()>>;
 
 /// What drives an agent. The default is the turn loop of `agent_loop`.
 pub trait Driver {
-    /// Inserts a message and, with `wakeup`, wakes the agent (WAKE-1, WAKE-2).
-    fn deliver(&self, message: Arc<Message>, target: InboxTarget, wakeup: bool) -> Result<()>;
-    /// Wakes the agent for what is pending, without a message.
-    fn wake(&self);
+    /// Inserts a message and, with `wakeup`, wakes the agent (WAKE-1, WAKE-2). `after_cancel` is what
+    /// [`Driver::is_cancelled`] said when the sender called: a delivery that has to wait for a publication to unwind
+    /// counts as sent then (D-02, WAKE-6).
+    fn deliver(&self, message: Arc<Message>, target: InboxTarget, wakeup: bool, after_cancel: bool) -> Result<()>;
+    /// Wakes the agent for what is pending, without a message; `after_cancel` as for a delivery.
+    fn wake(&self, after_cancel: bool);
+    /// Whether the activity under way has been cancelled: wakes that come in now are for a turn behind it (WAKE-5).
+    fn is_cancelled(&self) -> bool {
+        false
+    }
     /// Cancels the activity under way. Clearing the inbox is not this method's business.
     fn abort(&self, cause: CancelCause, keep_inbox: bool);
     /// Whether there is an activity that can be cancelled.
@@ -253,8 +259,10 @@ impl Agent {
     pub fn send(&self, message: Arc<Message>, target: InboxTarget, wakeup: bool) -> Result<Receipt> {
         self.check_drivable()?;
         let receipt = Receipt::new(self.clone(), message.id().clone());
+        let driver = self.driver()?;
+        let after_cancel = driver.is_cancelled();
         if !self.session().is_publishing() {
-            self.driver()?.deliver(message, target, wakeup)?;
+            driver.deliver(message, target, wakeup, after_cancel)?;
             return Ok(receipt);
         }
         self.inbox().check_new_id(message.id())?;
@@ -262,7 +270,7 @@ impl Agent {
         let agent = self.clone();
         self.session().when_appendable(move || {
             agent.0.promised.borrow_mut().remove(message.id());
-            let delivered = agent.driver().and_then(|driver| driver.deliver(message, target, wakeup));
+            let delivered = agent.driver().and_then(|driver| driver.deliver(message, target, wakeup, after_cancel));
             if let Err(error) = delivered {
                 tracing::error!(target: "turnwheel", agent = %agent.id(), "a deferred delivery failed: {error:?}");
             }
@@ -288,10 +296,11 @@ impl Agent {
     /// Drains what is parked without sending a message.
     pub fn wake(&self) -> Result<()> {
         self.check_drivable()?;
+        let after_cancel = self.driver()?.is_cancelled();
         let agent = self.clone();
         self.session().when_appendable(move || {
             if let Ok(driver) = agent.driver() {
-                driver.wake();
+                driver.wake(after_cancel);
             }
         });
         Ok(())

@@ -221,10 +221,6 @@ impl LoopDriver {
         }
     }
 
-    fn is_cancelled(&self) -> bool {
-        self.with_activity(|activity| activity.signal.is_cancelled()).unwrap_or(false)
-    }
-
     /// Reports a failure (TURN-37).
     pub(super) fn report(&self, turn: u64, error: &Error) {
         if let Ok(agent) = self.agent() {
@@ -235,9 +231,9 @@ impl LoopDriver {
 }
 
 impl Driver for LoopDriver {
-    fn deliver(&self, message: Arc<Message>, target: InboxTarget, wakeup: bool) -> Result<()> {
+    fn deliver(&self, message: Arc<Message>, target: InboxTarget, wakeup: bool, after_cancel: bool) -> Result<()> {
         // Classified before the insertion: what an insertion observer cancels counts as sent before (WAKE-6).
-        let cancelled = wakeup && self.is_cancelled();
+        let cancelled = wakeup && after_cancel;
         let target = if cancelled { InboxTarget::NextTurn } else { target };
         let id = message.id().clone();
         self.agent()?.inbox().append(target, vec![message])?;
@@ -247,7 +243,7 @@ impl Driver for LoopDriver {
         Ok(())
     }
 
-    fn wake(&self) {
+    fn wake(&self, after_cancel: bool) {
         let Ok(session) = self.session() else { return };
         let pending: Vec<_> = {
             let inbox = session.inbox();
@@ -255,8 +251,12 @@ impl Driver for LoopDriver {
             lists.map(|message| message.id().clone()).collect()
         };
         if !pending.is_empty() {
-            self.wake_for(pending, self.is_cancelled());
+            self.wake_for(pending, after_cancel);
         }
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.with_activity(|activity| activity.signal.is_cancelled()).unwrap_or(false)
     }
 
     fn abort(&self, cause: CancelCause, keep_inbox: bool) {

@@ -11,10 +11,10 @@ use turnwheel::{Agent, AgentStatus, CancelCause, Context, Message, Result, Sessi
 pub struct Still(pub Agent, pub Option<Signal>);
 
 impl Driver for Still {
-    fn deliver(&self, message: Arc<Message>, target: InboxTarget, _wakeup: bool) -> Result<()> {
+    fn deliver(&self, message: Arc<Message>, target: InboxTarget, _wakeup: bool, _after_cancel: bool) -> Result<()> {
         self.0.inbox().append(target, vec![message])
     }
-    fn wake(&self) {}
+    fn wake(&self, _after_cancel: bool) {}
     fn abort(&self, _cause: CancelCause, _keep_inbox: bool) {}
     fn reset_latch(&self) {}
     fn status(&self) -> AgentStatus {

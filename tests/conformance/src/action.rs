@@ -40,6 +40,8 @@ fn allowed(act: &str) -> Option<(&'static [&'static str], bool)> {
         "session-fork" => (&["from", "at", "id"], false),
         "resume" => (&["agent", "mode", "keep", "options"], false),
         "fork" => (&["from", "at", "id", "options"], false),
+        "refuse" => (&["type", "count"], false),
+        "start" => (&["agents"], false),
         "batch" => (&["actions"], false),
         _ => return None,
     })

@@ -114,6 +114,14 @@ fn act(world: &Rc<World>, action: &Action) -> Result<Done> {
             return world.open_declared(&spec).map(Done::Awaited);
         }
         "fork" => return fork(world, action).map(Done::Awaited),
+        "refuse" => {
+            let kind = need(action.text("type"), "type")?;
+            world.refusals.borrow_mut().insert(kind.to_owned(), action.number("count").unwrap_or(1.0) as u64);
+        }
+        "start" => {
+            let ids: Vec<String> = need(action.read("agents").map_err(usage)?, "agents")?;
+            world.start_configured(&ids)?;
+        }
         "dispose" => {
             let (disposed, world) = (agent()?.dispose(), world.clone());
             let runtime = world.ctx().runtime().clone();

@@ -7,14 +7,15 @@ use crate::world::{GENERATED, Slot, World};
 use serde_json::{Value as Json, json};
 use std::rc::Rc;
 use std::sync::Arc;
-use turnwheel::agent::{ModelChoice, ModelSelection};
+use turnwheel::agent::{ModelChoice, ModelSelection, Notice, NoticeKind};
+use turnwheel::config::ConfiguredAgent;
 use turnwheel::context::{Budget, LoopOptions};
 use turnwheel::id::CountingIds;
 use turnwheel::json::Value;
 use turnwheel::runtime::{ManualClock, Ports};
 use turnwheel::session::{Event, SessionHeader};
 use turnwheel::system_prompt::{PromptText, ToolOrder};
-use turnwheel::{Context, Result};
+use turnwheel::{Context, Error, Result};
 
 impl World {
     /// Registers everything global in the fresh context (section 3).
@@ -37,6 +38,7 @@ impl World {
         if let Some(order) = &prompt.tool_order {
             ctx.prompt().set_tool_order(ToolOrder::listed(order.clone())?);
         }
+        self.register_additions(&ctx)?;
         self.register_inputs(&ctx, None)?;
         for (index, listener) in self.scenario.on.iter().enumerate() {
             if listener.scope.as_deref() != Some("agent") {
@@ -44,6 +46,49 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// What the actions of section 13 need: the check behind `refuse`, and the record of starts that failed.
+    fn register_additions(self: &Rc<Self>, ctx: &Context) -> Result<()> {
+        if self.scenario.needs("event-checks") {
+            let world = Rc::downgrade(self);
+            ctx.check_events(move |_, event| match world.upgrade() {
+                Some(world) if world.refuses(event.kind()) => Err(Error::host(format!("{} is refused", event.kind()))),
+                _ => Ok(()),
+            })?;
+        }
+        if self.scenario.needs("config") {
+            let world = Rc::downgrade(self);
+            ctx.on(NoticeKind::ConfigStartFailed, move |notice| {
+                if let (Notice::ConfigStartFailed { session_id, error }, Some(world)) = (notice, world.upgrade()) {
+                    world.failed(&format!("start {session_id}"), error);
+                }
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Whether an event is to be refused; each refusal is used up.
+    fn refuses(&self, kind: &str) -> bool {
+        match self.refusals.borrow_mut().get_mut(kind) {
+            Some(left) if *left > 0 => {
+                *left -= 1;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Starts agents as an application's configuration would (CFG), each under its exact id.
+    pub fn start_configured(&self, ids: &[String]) -> Result<()> {
+        let options = OptionsSpec::mock().to_core();
+        let entry = |id: &String| ConfiguredAgent {
+            agent: options.clone(),
+            session_id: Some(id.clone()),
+            ..ConfiguredAgent::new(id.as_str())
+        };
+        self.ctx().start_agents(&ids.iter().map(entry).collect::<Vec<_>>())
     }
 
     /// Sections, contexts, variables and tools of one layer.

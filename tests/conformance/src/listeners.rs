@@ -3,6 +3,7 @@
 use crate::rules::{DoSpec, EnterItem, WhenSpec};
 use crate::value::{MessageSpec, OnAbort};
 use crate::world::World;
+use serde_json::Value as Json;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use turnwheel::agent::{
@@ -122,6 +123,17 @@ impl Hit {
         self.throw()
     }
 
+    /// Delegates; with `nextTwice` a second time as well, whose failure is recorded.
+    async fn delegate<T: 'static>(&self, next: &Next<T>) -> Result<T> {
+        let answer = next.call().await;
+        if self.then().next_twice
+            && let Err(error) = next.call().await
+        {
+            self.world.failed(&format!("listener {}", self.world.listener_name(self.index)), &error);
+        }
+        answer
+    }
+
     fn throw(&self) -> Result<()> {
         self.then().throw.as_ref().map_or(Ok(()), |error| Err(error.to_core()))
     }
@@ -142,8 +154,8 @@ impl Listener {
         if let Some(name) = &spec.name {
             world.recorder.hit(&facts.agent, name, &spec.event);
         }
-        let place = spec.name.clone().unwrap_or_else(|| format!("on[{}]", self.index));
-        world.perform_batch(&spec.then.actions, &format!("listener {place}"));
+        let place = format!("listener {}", world.listener_name(self.index));
+        world.perform_batch(&spec.then.actions, &place);
         Some(Hit { world, index: self.index })
     }
 }
@@ -163,10 +175,11 @@ pub fn register(world: &Rc<World>, ctx: &Context, index: usize) -> Result<()> {
         AssemblyRequest::NAME => ctx.waterfall::<AssemblyRequest, _>(move |event, next| {
             let listener = listener.clone();
             async move {
-                if let Some(hit) = listener.reach(&Facts::of(&event.agent, None, None)) {
-                    hit.hold_and_throw(&event.signal).await?;
-                }
-                next.call().await
+                let Some(hit) = listener.reach(&Facts::of(&event.agent, None, None)) else {
+                    return next.call().await;
+                };
+                hit.hold_and_throw(&event.signal).await?;
+                hit.delegate(&next).await
             }
         }),
         PreExecute::NAME => {
@@ -187,6 +200,7 @@ pub fn register(world: &Rc<World>, ctx: &Context, index: usize) -> Result<()> {
     .map(|_| ())
 }
 
+/// What `return` says has no form here: a Rust listener returns nothing that could be looked at (D-12).
 async fn stopping(listener: Listener, event: Rc<TurnStopping>) -> Result<()> {
     match listener.reach(&Facts::of(&event.agent, Some(event.turn), None)) {
         Some(hit) => hit.hold_and_throw(&event.signal).await,
@@ -214,7 +228,7 @@ async fn pre_step(listener: Listener, event: Rc<PreStep>, next: Next<PreStepDeci
         };
         return items.iter().map(read).collect::<Result<_>>().map(PreStepDecision::Enter);
     }
-    let PreStepDecision::Enter(inner) = next.call().await? else {
+    let PreStepDecision::Enter(inner) = hit.delegate(&next).await? else {
         return Ok(PreStepDecision::Reject);
     };
     let mut messages = read_all(&then.prepend)?;
@@ -236,11 +250,12 @@ async fn request(listener: Listener, event: Rc<RequestEvent>, next: Next<CallCon
     if let Some(config) = &then.config {
         return CallConfig::from_value(&Value::from(config.clone()));
     }
-    let config = next.call().await?;
+    let config = hit.delegate(&next).await?;
     let mut edited = crate::record::plain(&config.to_value());
     if let Some(members) = edited.as_object_mut() {
         members.extend(then.set.clone());
         members.retain(|key, _| !then.unset.contains(key));
+        members.extend(then.undefined.iter().map(|key| (key.clone(), Json::Null)));
     }
     CallConfig::from_value(&Value::from(edited))
 }
@@ -250,7 +265,7 @@ async fn request_error(listener: Listener, event: Rc<RequestErrorEvent>, next: N
         return next.call().await;
     };
     hit.hold_and_throw(&event.signal).await?;
-    if hit.then().retry { Ok(Recovery::Retry) } else { next.call().await }
+    if hit.then().retry { Ok(Recovery::Retry) } else { hit.delegate(&next).await }
 }
 
 async fn pre_execute(listener: Listener, event: Rc<PreExecute>, next: Next<PreDecision>) -> Result<PreDecision> {
@@ -260,7 +275,7 @@ async fn pre_execute(listener: Listener, event: Rc<PreExecute>, next: Next<PreDe
     hit.hold_and_throw(&event.call.signal).await?;
     match &hit.then().deny {
         Some(reason) => Ok(PreDecision::Deny(reason.clone())),
-        None => next.call().await,
+        None => hit.delegate(&next).await,
     }
 }
 
@@ -278,7 +293,7 @@ async fn post_execute(listener: Listener, event: Rc<PostExecute>, next: Next<Pos
         let content = Some(vec![Block::Text(text.clone())]);
         return Ok(PostDecision::Accept { content, value: None, contexts: added });
     }
-    let mut decision = next.call().await?;
+    let mut decision = hit.delegate(&next).await?;
     match &mut decision {
         PostDecision::Accept { contexts, .. } | PostDecision::Block { contexts, .. } => contexts.extend(added),
     }

@@ -63,6 +63,12 @@ pub struct DoSpec {
     #[serde(default)]
     pub unset: Vec<String>,
     #[serde(default)]
+    pub undefined: Vec<String>,
+    #[serde(default)]
+    pub next_twice: bool,
+    #[serde(default, rename = "return")]
+    pub returned: Option<Json>,
+    #[serde(default)]
     pub retry: bool,
     pub deny: Option<String>,
     pub block: Option<String>,

@@ -10,8 +10,8 @@ use std::collections::HashMap;
 use turnwheel::AgentOptions;
 use turnwheel::agent::{NoticeKind, WATERFALL_NAMES};
 
-/// The feature tags of section 11.
-const TAGS: [&str; 13] = [
+/// The feature tags of sections 11 and 13.
+const TAGS: [&str; 15] = [
     "sync-start",
     "sync-notify",
     "tool-hooks",
@@ -25,6 +25,8 @@ const TAGS: [&str; 13] = [
     "ownership",
     "initiator",
     "emit",
+    "event-checks",
+    "config",
 ];
 
 /// One scenario.
@@ -109,6 +111,9 @@ impl Scenario {
             if NoticeKind::parse(event).is_none() && !waterfall && event != "agent/turn-stopping" {
                 return Err(format!("unknown event {event:?}"));
             }
+            if listener.then.returned.is_some() && event != "agent/turn-stopping" {
+                return Err(format!("`return` has a meaning in agent/turn-stopping only, not in {event}"));
+            }
             if !matches!(listener.scope.as_deref(), None | Some("global" | "agent")) {
                 return Err(format!("unknown scope {:?}", listener.scope));
             }
@@ -124,6 +129,11 @@ impl Scenario {
     /// Whether something extra is recorded.
     pub fn records(&self, what: &str) -> bool {
         self.record.iter().any(|recorded| recorded == what)
+    }
+
+    /// Whether the scenario depends on a feature.
+    pub fn needs(&self, tag: &str) -> bool {
+        self.needs.iter().any(|needed| needed == tag)
     }
 
     /// The declared agent of an id.

@@ -39,6 +39,8 @@ pub struct World {
     pub tools: RefCell<Vec<ToolSpec>>,
     /// The model selections in force.
     pub selections: RefCell<HashMap<String, ModelSelection>>,
+    /// How many more events of a type are refused before they are committed.
+    pub refusals: RefCell<HashMap<String, u64>>,
     problems: RefCell<Vec<String>>,
     scripts: RefCell<HashMap<String, VecDeque<ResponseSpec>>>,
     texts: RefCell<HashMap<TextKey, Rc<RefCell<Option<String>>>>>,
@@ -63,6 +65,7 @@ impl World {
             settled: RefCell::default(),
             tools: RefCell::new(scenario.tools.clone()),
             selections: RefCell::default(),
+            refusals: RefCell::default(),
             problems: RefCell::default(),
             scripts: RefCell::new(scripts),
             texts: RefCell::default(),
@@ -128,6 +131,11 @@ impl World {
         let counter = &self.counters[listener];
         counter.set(counter.get() + 1);
         counter.get()
+    }
+
+    /// The name of a listener in `errors`.
+    pub fn listener_name(&self, index: usize) -> String {
+        self.scenario.on[index].name.clone().unwrap_or_else(|| format!("on[{index}]"))
     }
 
     /// The ambient initiating agent.

@@ -84,6 +84,30 @@ fn unknown_names_fail() {
     assert!(failure(&tag).contains("unknown feature tag"));
 }
 
+/// What the additions of section 13 say is looked at: without them the same scenarios come out otherwise.
+#[test]
+fn additions_of_our_own_have_an_effect() {
+    let own = |name: &str| -> Json {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios-own").join(format!("{name}.json"));
+        serde_json::from_str(&fs::read_to_string(path).expect("the scenario exists")).expect("the scenario is JSON")
+    };
+    let mut once = own("d-13-second-next-is-refused");
+    once["on"][0]["do"]["nextTwice"] = json!(false);
+    assert!(failure(&once).contains("listener step"));
+    let mut kept = own("d-14-undefined-members-are-absent");
+    kept["on"][0]["do"]["undefined"] = json!([]);
+    assert!(failure(&kept).contains("maxTokens"));
+    let mut allowed = own("d-06-refused-start-leaves-idle");
+    allowed["steps"][0]["count"] = json!(0);
+    assert!(failure(&allowed).contains("agents.a1.log"));
+    let mut misplaced = own("d-12-every-stopping-listener-runs");
+    misplaced["on"][0]["event"] = json!("agent/pre-step");
+    assert!(failure(&misplaced).contains("turn-stopping only"));
+    let mut free = own("d-19-healthy-holder-is-reported");
+    free["steps"][0]["agents"] = json!(["b1"]);
+    assert!(failure(&free).contains("errors"));
+}
+
 #[test]
 fn a_response_too_many_or_too_few_fails() {
     let mut more = recorded("tool-single");
