@@ -41,6 +41,7 @@ pub mod scope;
 pub mod session;
 pub mod storage;
 pub mod system_prompt;
+pub mod testing;
 pub mod texts;
 pub mod tools;
 

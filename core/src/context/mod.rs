@@ -10,6 +10,7 @@ mod plugin;
 mod root;
 mod scope;
 mod service;
+mod stored;
 
 pub(crate) use builder::no_store;
 pub use builder::{AgentBuilder, ContextBuilder};

@@ -27,6 +27,8 @@ pub struct Event {
     /// Readers that do not know the type may skip the event (VER-04).
     pub ignorable: bool,
     text: OnceLock<Arc<str>>,
+    /// Whether `text` is what was read and not what this module would write.
+    own_text: bool,
 }
 
 /// Placement on the surface, the ordered list of what the model sees.
@@ -556,7 +558,16 @@ impl SurfaceOp {
 impl Event {
     /// An event with a payload only.
     pub fn new(seq: u64, time: i64, data: EventData) -> Self {
-        Self { seq, time, data, surface_op: None, source_event_seqs: None, ignorable: false, text: OnceLock::new() }
+        Self {
+            seq,
+            time,
+            data,
+            surface_op: None,
+            source_event_seqs: None,
+            ignorable: false,
+            text: OnceLock::new(),
+            own_text: false,
+        }
     }
 
     /// Adds surface placement and cited sources.
@@ -610,6 +621,7 @@ impl Event {
         let original = value.to_text();
         if event.render() != original {
             let _ = event.text.set(original.into());
+            event.own_text = true;
         }
         Ok(event)
     }
@@ -622,6 +634,12 @@ impl Event {
     /// The canonical JSON text, rendered once and then shared.
     pub fn json(&self) -> &str {
         self.text.get_or_init(|| self.render().into())
+    }
+
+    /// Whether the text differs from what would be written for these fields, as in logs of another program.
+    #[cfg(feature = "jsonl")]
+    pub(crate) fn has_own_text(&self) -> bool {
+        self.own_text
     }
 
     /// Appends the JSON text without keeping it.

@@ -6,9 +6,15 @@
 mod coordinator;
 #[cfg(feature = "jsonl")]
 pub mod jsonl;
+mod log;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
+mod transfer;
 
 pub(crate) use coordinator::SessionSink;
 pub use coordinator::{Coordinator, Durability};
+pub use log::{EventTypes, LogReader};
+pub use transfer::{Copied, copy_session};
 
 use crate::error::Result;
 use crate::id::SessionId;
@@ -37,6 +43,19 @@ pub type Opened = (StoredLog, Rc<dyn SessionWriter>);
 pub trait Store {
     /// The headers of all stored sessions, in no order. Reads headers only.
     fn list(&self) -> LocalBoxFuture<Result<Vec<SessionHeader>>>;
+
+    /// The headers of up to `limit` sessions whose ids follow `after` in the order of their bytes, in that order. Reads
+    /// headers only. Override it where a store can seek: as it stands it sorts the whole list.
+    fn list_page(&self, after: Option<&SessionId>, limit: usize) -> LocalBoxFuture<Result<Vec<SessionHeader>>> {
+        let (list, after) = (self.list(), after.cloned());
+        Box::pin(async move {
+            let mut headers = list.await?;
+            headers.retain(|header| after.as_ref().is_none_or(|after| header.id.as_str() > after.as_str()));
+            headers.sort_by(|a, b| a.id.as_str().cmp(b.id.as_str()));
+            headers.truncate(limit);
+            Ok(headers)
+        })
+    }
 
     /// Reads a session and never writes (PCO-07). `None` if there is none.
     fn read(&self, id: &SessionId) -> LocalBoxFuture<Result<Option<StoredLog>>>;

@@ -75,7 +75,7 @@ pub(super) fn open_append(path: &Path) -> io::Result<File> {
 }
 
 /// Creates a file that nobody else can read, to append to it; fails when it exists (JL-17).
-pub(super) fn create_private(path: &Path) -> io::Result<File> {
+pub(in crate::storage) fn create_private(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).append(true).create_new(true);
     #[cfg(unix)]
@@ -84,7 +84,7 @@ pub(super) fn create_private(path: &Path) -> io::Result<File> {
 }
 
 /// Creates a directory and its missing parents, private to the user, and syncs each new one's parent (JL-17).
-pub(super) fn create_private_dirs(layer: &dyn FileLayer, path: &Path) -> io::Result<()> {
+pub(in crate::storage) fn create_private_dirs(layer: &dyn FileLayer, path: &Path) -> io::Result<()> {
     if path.is_dir() {
         return Ok(());
     }

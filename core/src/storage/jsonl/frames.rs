@@ -68,14 +68,14 @@ pub(super) fn scan(bytes: &[u8], start: usize) -> Frame {
 }
 
 /// Compresses one append batch to one frame with a checksum, at the default level (ZST-01, ZST-03).
-pub(super) fn compress(plain: &[u8]) -> io::Result<Vec<u8>> {
+pub(in crate::storage) fn compress(plain: &[u8]) -> io::Result<Vec<u8>> {
     let mut compressor = zstd::bulk::Compressor::new(0)?;
     compressor.set_parameter(CParameter::ChecksumFlag(true))?;
     compressor.compress(plain)
 }
 
 /// Appends the text of a whole frame to `out`. Fails on a bad checksum or content (ZST-06).
-pub(super) fn decompress(frame: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
+pub(in crate::storage) fn decompress(frame: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
     zstd::stream::copy_decode(frame, out)
 }
 

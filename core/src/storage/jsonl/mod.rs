@@ -4,12 +4,12 @@
 //! The lock belongs to the open file: a process that forks without `exec` shares it with its child.
 //! All file work, rendering and compression run in the background and never on the runtime's thread.
 
-mod files;
-mod frames;
+pub(super) mod files;
+pub(super) mod frames;
 mod header;
 mod layout;
 mod reader;
-mod rows;
+pub(super) mod rows;
 mod tree;
 mod writer;
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 const MIN_RUN: usize = 3;
 
 /// The members of a line that is not a plain event.
-pub(super) enum Row {
+pub(in crate::storage) enum Row {
     /// The chunks as typed events.
     Events(Vec<Event>),
     /// The chunks as JSON: turn, step or index is a number that no event of ours would have (ROW-10).
@@ -68,7 +68,8 @@ struct Delta<'a> {
 impl<'a> Delta<'a> {
     /// ROW-08. The typed payload holds exactly the known members; an event with others is not typed.
     fn of(event: &'a Event) -> Option<Self> {
-        if event.ignorable || event.surface_op.is_some() || event.source_event_seqs.is_some() {
+        // A text of its own (another key order) would not come back from a row.
+        if event.has_own_text() || event.ignorable || event.surface_op.is_some() || event.source_event_seqs.is_some() {
             return None;
         }
         let EventData::AssistantChunk { turn, step, chunk } = &event.data else {
@@ -95,20 +96,47 @@ impl<'a> Delta<'a> {
 
 /// Appends the lines of one batch, each with its newline.
 pub(super) fn write_lines(events: &[Arc<Event>], pack: bool, out: &mut String) {
-    let mut at = 0;
-    while at < events.len() {
-        let run = if pack { run_length(&events[at..]) } else { 1 };
-        if run >= MIN_RUN {
-            write_row(&events[at..at + run], out);
-            at += run;
-            continue;
+    for members in split(events, pack) {
+        write_row(members, out);
+        out.push('\n');
+    }
+}
+
+/// Cuts a batch into what shares a row: runs of chunks, and single events.
+pub(in crate::storage) fn split(events: &[Arc<Event>], pack: bool) -> impl Iterator<Item = &[Arc<Event>]> {
+    let mut rest = events;
+    // Members of a run that is too short: no later start makes it longer.
+    let mut singles = 0;
+    std::iter::from_fn(move || {
+        rest.first()?;
+        let mut length = 1;
+        if pack && singles == 0 {
+            match run_length(rest) {
+                run @ MIN_RUN.. => length = run,
+                run => singles = run,
+            }
         }
-        // A run that is too short is written member by member: no later start makes it longer.
-        for event in &events[at..at + run.max(1)] {
-            event.write(out);
-            out.push('\n');
-        }
-        at += run.max(1);
+        singles = singles.saturating_sub(1);
+        let (members, others) = rest.split_at(length);
+        rest = others;
+        Some(members)
+    })
+}
+
+/// Appends the JSON text of one row: an event, or a run of three and more.
+pub(in crate::storage) fn write_row(members: &[Arc<Event>], out: &mut String) {
+    match members {
+        [event] => event.write(out),
+        run => write_run(run, out),
+    }
+}
+
+/// The row's `type`.
+pub(in crate::storage) fn row_kind(members: &[Arc<Event>]) -> &str {
+    match members {
+        [first, _, ..] => Delta::of(first).map_or("", |delta| delta.kind.row()),
+        [event] => event.kind(),
+        [] => "",
     }
 }
 
@@ -126,8 +154,8 @@ fn run_length(events: &[Arc<Event>]) -> usize {
     1 + events.windows(2).take_while(|pair| follows(pair)).count()
 }
 
-/// Writes one row in the key order of ROW-01 and ROW-02.
-fn write_row(run: &[Arc<Event>], out: &mut String) {
+/// Writes one run in the key order of ROW-01 and ROW-02.
+fn write_run(run: &[Arc<Event>], out: &mut String) {
     let Some(first) = Delta::of(&run[0]) else {
         return;
     };
@@ -164,16 +192,16 @@ fn write_row(run: &[Arc<Event>], out: &mut String) {
         }
         write_str(delta.fragment, out);
     }
-    out.push_str("]}}\n");
+    out.push_str("]}}");
 }
 
 /// Whether the value is tagged as a row (ROW-12). It may still be malformed.
-pub(super) fn is_row(value: &Value) -> bool {
+pub(in crate::storage) fn is_row(value: &Value) -> bool {
     value.get("type").and_then(Value::as_str).and_then(Kind::of_row).is_some()
 }
 
 /// Expands a row; `None` if it is malformed in any way (ROW-10).
-pub(super) fn unpack(value: &Value) -> Option<Row> {
+pub(in crate::storage) fn unpack(value: &Value) -> Option<Row> {
     let object = value.as_object()?;
     let kind = Kind::of_row(object.get("type")?.as_str()?)?;
     let (seq0, time0) = (object.get("seq0")?.as_u64()?, object.get("time0")?.as_i64()?);
