@@ -132,7 +132,15 @@ impl Shared {
         group
     }
 
-    fn carry_out(&self, mut group: Vec<Job>) {
+    fn carry_out(&self, group: Vec<Job>) {
+        // A writer that stored nothing has nothing to give up, and makes no database.
+        let is_idle = |job: &Job| matches!(&job.operation, Operation::Close(w) if locked(&w.state).claim.is_none());
+        let (idle, mut group): (Vec<_>, Vec<_>) = group.into_iter().partition(is_idle);
+        let released = idle.iter().map(|_| Ok(Outcome::Released)).collect();
+        self.settle(idle, released);
+        if group.is_empty() {
+            return;
+        }
         for job in &mut group {
             if let Operation::Append(_, events) = &job.operation {
                 job.rows = rows::of_batch(events);

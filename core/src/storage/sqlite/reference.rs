@@ -41,7 +41,7 @@ const TABLES: [(&str, &[(&str, &str, bool)]); 3] = [
     (
         "sessions",
         &[
-            ("id", "TEXT", true),
+            ("id", "TEXT", false),
             ("version", "INTEGER", false),
             ("created_at", "INTEGER", false),
             ("cwd", "TEXT", true),
