@@ -132,6 +132,7 @@ pub(in crate::storage) fn write_row(members: &[Arc<Event>], out: &mut String) {
 }
 
 /// The row's `type`.
+#[cfg(feature = "sqlite")]
 pub(in crate::storage) fn row_kind(members: &[Arc<Event>]) -> &str {
     match members {
         [first, _, ..] => Delta::of(first).map_or("", |delta| delta.kind.row()),

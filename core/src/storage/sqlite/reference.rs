@@ -22,8 +22,11 @@ const USER_VERSION: i64 = 17;
 const PACKED_MEMBERS: std::ops::RangeInclusive<usize> = 3..=1024;
 const PACKED_BYTES: usize = 1_048_576;
 
-/// SQL-02 to SQL-04: name and type of each column in order, and whether it may be null.
-const TABLES: [(&str, &[(&str, &str, bool)]); 3] = [
+/// A column's name and type, and whether it may be null.
+type Column = (&'static str, &'static str, bool);
+
+/// SQL-02 to SQL-04: the tables by name, each with its columns in order.
+const TABLES: [(&str, &[Column]); 3] = [
     (
         "events",
         &[
