@@ -14,9 +14,11 @@ use turnwheel::{Code, Error, Result};
 #[derive(Clone, Default)]
 pub struct MemoryStore(Rc<Inner>);
 
+type Log = (SessionHeader, Vec<Arc<Event>>);
+
 #[derive(Default)]
 struct Inner {
-    logs: RefCell<BTreeMap<SessionId, (SessionHeader, Vec<Arc<Event>>)>>,
+    logs: RefCell<BTreeMap<SessionId, Log>>,
     /// The ids that have a writer.
     held: RefCell<HashSet<SessionId>>,
 }
