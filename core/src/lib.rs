@@ -31,6 +31,7 @@ pub mod context;
 pub use agent_loop::config;
 pub mod error;
 pub mod events;
+pub mod host;
 pub mod id;
 pub mod invariants;
 pub mod json;

@@ -155,9 +155,21 @@ impl Context {
     where
         F: Future<Output = Result<()>> + 'static,
     {
+        self.on_turn_stopping_placed(Placement::default(), listener)
+    }
+
+    /// As [`Context::on_turn_stopping`], with a place in the order.
+    pub fn on_turn_stopping_placed<F>(
+        &self,
+        placement: Placement,
+        listener: impl Fn(Rc<TurnStopping>) -> F + 'static,
+    ) -> Result<Registration>
+    where
+        F: Future<Output = Result<()>> + 'static,
+    {
         self.fiber.check()?;
         let listener = Rc::new(move |payload| Box::pin(listener(payload)) as _);
-        let id = self.root.hub.stopping().add(self.scope, Placement::default(), listener);
+        let id = self.root.hub.stopping().add(self.scope, placement, listener);
         Ok(self.own_listener(id, |root, id| root.hub.stopping().remove(id)))
     }
 

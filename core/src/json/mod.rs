@@ -88,6 +88,9 @@ impl Drop for Value {
 }
 
 impl Value {
+    /// `null`, to borrow.
+    pub const NULL: &'static Value = &Value::Null;
+
     fn is_container(&self) -> bool {
         matches!(self, Value::Array(_) | Value::Object(_))
     }

@@ -40,6 +40,11 @@ impl ToolCall {
         &self.info.call_id
     }
 
+    /// The call as the pipeline was given it.
+    pub fn info(&self) -> &ToolCallInfo {
+        &self.info
+    }
+
     /// The tool called.
     pub fn name(&self) -> &str {
         &self.info.name
