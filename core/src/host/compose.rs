@@ -23,7 +23,8 @@ fn invalid(message: impl Into<String>) -> Error {
 /// A context from `{"store"?, "durability"?, "maxParallelToolCalls"?, "turnBudget"?, "agentBudget"?, "turnTimeoutMs"?,
 /// "loop"?}`.
 ///
-/// `store` is `{"kind": "jsonl", "root", "compression"?: "zstd" | "none", "packChunks"?}`. A budget is `{"steps"?,
+/// `store` is `{"kind": "jsonl", "root", "compression"?: "zstd" | "none", "packChunks"?}` or `{"kind": "sqlite", "path"}`.
+/// A budget is `{"steps"?,
 /// "toolCalls"?, "tokens"?, "wallMs"?}`: a member that is left out keeps its default and null switches it off. `loop:
 /// false` leaves the agent factory's slot empty.
 pub fn context_builder(options: Options<'_>) -> Result<ContextBuilder> {
@@ -93,10 +94,21 @@ fn jsonl(_builder: ContextBuilder, options: &Options<'_>) -> Result<ContextBuild
     Err(options.bad("this build has no jsonl store"))
 }
 
+#[cfg(feature = "sqlite")]
+fn sqlite(builder: ContextBuilder, options: &Options<'_>) -> Result<ContextBuilder> {
+    Ok(builder.store(crate::storage::sqlite::SqliteStore::new(options.required_text("path")?)))
+}
+
+#[cfg(not(feature = "sqlite"))]
+fn sqlite(_builder: ContextBuilder, options: &Options<'_>) -> Result<ContextBuilder> {
+    Err(options.bad("this build has no sqlite store"))
+}
+
 fn with_store(builder: ContextBuilder, options: Options<'_>) -> Result<ContextBuilder> {
     let builder = match options.required_text("kind")?.as_str() {
         "jsonl" => jsonl(builder, &options)?,
-        other => return Err(options.bad(&format!("there is no store of kind {other:?}; there is: jsonl"))),
+        "sqlite" => sqlite(builder, &options)?,
+        other => return Err(options.bad(&format!("there is no store of kind {other:?}; there are: jsonl, sqlite"))),
     };
     options.finish()?;
     Ok(builder)
