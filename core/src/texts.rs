@@ -26,6 +26,18 @@ pub const UNKNOWN_TOOL: &str = "Error: there is no tool named";
 /// Starts the answer to a call with bad arguments; the violations follow (EXE-09).
 pub const INVALID_ARGS: &str = "Error: invalid arguments:";
 
+/// Behind the name of a tool that exists and may be called from a program only (DEF-09).
+pub const CODE_ONLY_HINT: &str = "to call directly; it is available inside programs: call it from the program that you \
+    give to run_code.";
+
+/// How tools are used from a program (SYS-12).
+pub const CODE_GUIDANCE: &str = "Use tools by writing a program for run_code. Inside a program every tool listed below \
+    is a function of its name that takes one object of arguments. One program may call several tools and compute with \
+    what they return; only what the program returns comes back to you.";
+
+/// Opens the list of the tools that a program may call; one tool a line follows (SYS-12).
+pub const CODE_TOOLS: &str = "Tools for programs, one JSON object a line:";
+
 /// Opens a context snapshot; the contexts follow (SNAP-01).
 pub const CONTEXT_SNAPSHOT: &str = "Current context. It replaces every earlier context message.";
 

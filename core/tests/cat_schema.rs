@@ -147,3 +147,54 @@ fn val_9_depth_overflows_nothing() {
     check_schema(&schema).expect("deep and right");
     assert_eq!(violations(&schema, &value, "").len(), 1);
 }
+
+#[test]
+fn val_8_the_shorthand_marks_properties_and_states_additional_ones() {
+    let shorthand = json!({
+        "type": "object",
+        "additionalProperties": false,
+        "properties": {
+            "path": {"type": "string", "required": true},
+            "extra": {"type": "json", "description": "anything"},
+            "rows": {"type": "array", "required": true, "items": {
+                "type": "object", "additionalProperties": true, "properties": {"n": {"type": "integer", "required": true}}
+            }}
+        }
+    });
+    let schema = turnwheel::tools::schema_of_shorthand(&shorthand).expect("right");
+    let expected = json!({
+        "type": "object",
+        "additionalProperties": false,
+        "properties": {
+            "path": {"type": "string"},
+            "extra": {"description": "anything"},
+            "rows": {"type": "array", "items": {
+                "type": "object", "additionalProperties": true, "properties": {"n": {"type": "integer"}}, "required": ["n"]
+            }}
+        },
+        "required": ["path", "rows"]
+    });
+    assert_eq!(schema, expected);
+    let tool = Tool::new("t", |_| async { Ok(ToolOutput::value("x")) }).parameters_shorthand(shorthand).expect("right");
+    assert_eq!(tool.schema().parameters(), &expected);
+    assert!(violations(&schema, &json!({"path": "p", "rows": [], "extra": [null, {"a": 1}]}), "").is_empty());
+}
+
+#[test]
+fn val_8_what_the_shorthand_must_not_say_is_an_authoring_error_that_names_the_place() {
+    let object = |properties: Value| json!({"type": "object", "additionalProperties": false, "properties": properties});
+    for (bad, place) in [
+        (object(json!({"a": {"type": "string", "required": false}})), "schema.properties.a"),
+        (object(json!({"a": {"type": "object", "properties": {}}})), "schema.properties.a"),
+        (json!({"type": "object", "properties": {}}), "schema"),
+        (json!({"type": "object", "additionalProperties": true, "required": ["a"]}), "schema"),
+        (object(json!({"a": {"type": "array", "items": {"type": "object"}}})), "schema.properties.a.items"),
+        (object(json!({"a": {"oneOf": [{"type": "null"}, {"type": "object"}]}})), "schema.properties.a.oneOf[1]"),
+        (object(json!({"a": {"type": "text"}})), "schema.properties.a"),
+        (json!("string"), "schema"),
+    ] {
+        let error = turnwheel::tools::schema_of_shorthand(&bad).expect_err("refused");
+        assert_eq!(error.code(), &Code::UnsupportedSchema);
+        assert!(error.message().starts_with(&format!("{place}: ")), "{}", error.message());
+    }
+}

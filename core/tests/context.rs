@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use turnwheel::context::PluginState;
+use turnwheel::context::{PluginChange, PluginState};
 use turnwheel::runtime::{PumpState, Signal};
 use turnwheel::{CancelCause, Code, Context, Error, NoticeKind};
 
@@ -177,4 +177,81 @@ fn scp_9_to_13_scopes_form_chains_without_cycles_and_events_flow_up_them() {
     assert_eq!(scopes.chain(child), [child, parent]);
     scopes.rebind(child, stranger).expect("moved");
     assert_eq!(scopes.chain(child), [child, stranger]);
+}
+
+#[test]
+fn ctx_16_a_child_is_owned_before_it_is_announced_and_observers_may_end_it_or_refuse_it() {
+    let ctx = Context::new();
+    let log = Log::default();
+    let mount = |name: &'static str| {
+        let log = log.clone();
+        ctx.plugin(move |own| {
+            note(&log, &format!("{name} runs"));
+            let log = log.clone();
+            own.effect(move || note(&log, &format!("{name} undone"))).expect("registered");
+            async { Ok(()) }
+        })
+    };
+    let heard = log.clone();
+    let watching = ctx
+        .on_plugin(move |change| {
+            let what = match change {
+                PluginChange::Mounted(plugin) => format!("mounted {:?}", plugin.state()),
+                PluginChange::Disposed(plugin) => format!("disposed {:?}", plugin.state()),
+            };
+            note(&heard, &what);
+            Ok(())
+        })
+        .expect("registered");
+    let first = mount("first").expect("mounted");
+    settle(&ctx);
+    ctx.runtime().block_on(first.dispose());
+    assert_eq!(log.take(), ["mounted Pending", "first runs", "first undone", "disposed Disposed"]);
+
+    // A failing observer of the mounting rolls it back: the body never runs.
+    let refusing = ctx.on_plugin(|change| match change {
+        PluginChange::Mounted(_) => Err(Error::host("not here")),
+        PluginChange::Disposed(_) => Err(Error::host("contained")),
+    });
+    assert_eq!(mount("refused").map(drop).expect_err("refused").message(), "not here");
+    settle(&ctx);
+    assert_eq!(log.take(), ["mounted Pending", "disposed Disposed"]);
+    refusing.expect("registered").dispose();
+
+    // An observer may end the child, or what owns it, from inside.
+    let ending = ctx.on_plugin(|change| {
+        if let PluginChange::Mounted(plugin) = change {
+            drop(plugin.dispose());
+        }
+        Ok(())
+    });
+    mount("ended").expect("mounted");
+    settle(&ctx);
+    assert_eq!(log.take(), ["mounted Pending", "disposed Disposed"]);
+    ending.expect("registered").dispose();
+    watching.dispose();
+    let parent = Rc::new(RefCell::new(None));
+    let (kept, inner) = (parent.clone(), log.clone());
+    let mounted = ctx
+        .plugin(move |own| {
+            let inner = inner.clone();
+            own.plugin(move |_| {
+                note(&inner, "the child runs");
+                async { Ok(()) }
+            })
+            .expect("mounted");
+            async { Ok(()) }
+        })
+        .expect("mounted");
+    *kept.borrow_mut() = Some(mounted.clone());
+    ctx.on_plugin(move |change| {
+        if let (PluginChange::Mounted(_), Some(parent)) = (change, parent.borrow().as_ref()) {
+            drop(parent.dispose());
+        }
+        Ok(())
+    })
+    .expect("registered");
+    settle(&ctx);
+    assert_eq!(mounted.state(), PluginState::Disposed);
+    assert!(log.take().is_empty(), "the child went with its parent before it ran");
 }

@@ -16,7 +16,7 @@ pub(crate) use builder::no_store;
 pub use builder::{AgentBuilder, ContextBuilder};
 pub use effect::Composite;
 pub use fiber::{Cleanup, Fiber, Registration};
-pub use plugin::{Plugin, PluginState};
+pub use plugin::{Plugin, PluginChange, PluginObserver, PluginState};
 pub use root::{Budget, LoopOptions, Root};
 pub use scope::Scope;
 

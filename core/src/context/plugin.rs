@@ -4,8 +4,9 @@
 //! effect when the body has loaded, and not at all if the same provider is back by then.
 
 use super::fiber::{Cleanup, Fiber};
-use super::{Context, Root};
+use super::{Context, Registration, Root};
 use crate::error::{Code, Error, Result};
+use crate::events::Placement;
 use crate::runtime::{LocalBoxFuture, WakerSet, yield_now};
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -28,6 +29,18 @@ pub enum PluginState {
     /// Gone for good.
     Disposed,
 }
+
+/// What happens to a plug-in, for observers (CTX-16).
+#[derive(Clone)]
+pub enum PluginChange {
+    /// It was mounted: its parent owns it, and its body has not run.
+    Mounted(Rc<Plugin>),
+    /// It is gone for good, and all it registered with it.
+    Disposed(Rc<Plugin>),
+}
+
+/// Hears of plug-ins. A failure at `Mounted` unmounts the plug-in; one at `Disposed` is reported only.
+pub type PluginObserver = dyn Fn(&PluginChange) -> Result<()>;
 
 type Body = dyn Fn(Context) -> LocalBoxFuture<Result<()>>;
 
@@ -53,6 +66,19 @@ impl Context {
         self.inject(&[], body)
     }
 
+    /// Hears of every plug-in that is mounted or disposed. An observer may dispose the plug-in, or the context that owns
+    /// it, from inside (CTX-16).
+    pub fn on_plugin(&self, observer: impl Fn(&PluginChange) -> Result<()> + 'static) -> Result<Registration> {
+        self.fiber().check()?;
+        let id = self.root().plugins.add(None, Placement::default(), Rc::new(observer));
+        let root = Rc::downgrade(self.root());
+        self.effect(move || {
+            if let Some(root) = root.upgrade() {
+                root.plugins.remove(id);
+            }
+        })
+    }
+
     /// Mounts a plug-in that requires services: the body runs while all of them are there, and again whenever a
     /// provider changes (CTX-4).
     pub fn inject<F: Future<Output = Result<()>> + 'static>(
@@ -72,12 +98,39 @@ impl Context {
         });
         self.root().services.watch(&plugin);
         let owned = plugin.clone();
-        self.fiber().own(Cleanup::Async(Box::new(move || Box::pin(owned.dispose()))));
+        let registration = self.fiber().own(Cleanup::Async(Box::new(move || Box::pin(owned.dispose()))));
         let body: Rc<Body> = Rc::new(move |ctx| Box::pin(body(ctx)));
         let (supervised, parent) = (plugin.clone(), self.clone());
         self.root().runtime.without_ambient(async move { supervised.supervise(parent, body).await });
+        if let Err(error) = announce(self.root(), &PluginChange::Mounted(plugin.clone()), Contained::No) {
+            if let Some(disposed) = registration.dispose() {
+                self.root().runtime.without_ambient(disposed);
+            }
+            return Err(error);
+        }
         Ok(plugin)
     }
+}
+
+/// Whether an observer's failure stops at itself.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Contained {
+    Yes,
+    No,
+}
+
+fn announce(root: &Root, change: &PluginChange, contained: Contained) -> Result<()> {
+    let observers = root.plugins.snapshot(&root.scopes, None);
+    let mut at = 0;
+    while let Some((observer, after)) = observers.next(at, &root.plugins) {
+        at = after;
+        match crate::events::guarded(|| observer(change)) {
+            Err(error) if contained == Contained::No => return Err(error),
+            Err(error) => super::fiber::report(&error),
+            Ok(()) => {}
+        }
+    }
+    Ok(())
 }
 
 impl Plugin {
@@ -187,6 +240,9 @@ impl Plugin {
             self.using.borrow_mut().clear();
             self.enter(PluginState::Pending);
         }
+        let root = parent.root().clone();
         self.enter(PluginState::Disposed);
+        // A failure here is reported where it happens.
+        let _ = announce(&root, &PluginChange::Disposed(self.clone()), Contained::Yes);
     }
 }

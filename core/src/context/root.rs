@@ -8,7 +8,7 @@ use crate::id::SessionId;
 use crate::llm::ModelTable;
 use crate::runtime::Runtime;
 use crate::scope::{ScopeKey, Scopes};
-use crate::session::{Event, EventData, Session, SessionHeader};
+use crate::session::{Event, EventData, EventTypes, Session, SessionHeader};
 use crate::storage::Coordinator;
 use crate::system_prompt::PromptTable;
 use crate::tools::ToolTable;
@@ -79,6 +79,9 @@ pub struct Root {
     pub(crate) prompt: PromptTable,
     pub(crate) models: ModelTable,
     pub(crate) services: ServiceTable,
+    pub(crate) event_types: Rc<EventTypes>,
+    pub(crate) plugin_events: crate::events::PluginEvents,
+    pub(crate) plugins: crate::events::Channel<super::plugin::PluginObserver>,
     pub(crate) commands: OnceCell<Commands>,
     pub(crate) storage: Option<Rc<Coordinator>>,
     pub(crate) loop_options: Cell<LoopOptions>,
@@ -105,6 +108,9 @@ impl Root {
             prompt: PromptTable::default(),
             models: ModelTable::default(),
             services: ServiceTable::default(),
+            event_types: Rc::default(),
+            plugin_events: crate::events::PluginEvents::default(),
+            plugins: crate::events::Channel::default(),
             commands: OnceCell::new(),
             storage,
             loop_options: Cell::new(loop_options),
@@ -144,6 +150,7 @@ impl Root {
         agent: Weak<AgentInner>,
     ) -> Result<()> {
         self.check_free(session.id())?;
+        session.use_event_types(&self.event_types)?;
         self.sessions.borrow_mut().insert(session.id().clone(), session.clone());
         let root = Rc::downgrade(self);
         let checking = root.clone();

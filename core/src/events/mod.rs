@@ -4,9 +4,12 @@
 //! and a listener's panic is an error of that listener.
 
 mod channel;
+mod custom;
 mod waterfall;
 
 pub use channel::{Channel, ListenerId, Placement, Snapshot};
+pub use custom::PluginEvent;
+pub(crate) use custom::PluginEvents;
 pub use waterfall::{Next, WaterfallListener, waterfall};
 
 use crate::error::{Code, Error, Result};

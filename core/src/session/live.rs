@@ -5,6 +5,7 @@
 //! in order as soon as the publication unwinds (D-02).
 
 use super::event::{CORE_TYPES, Event, EventData, KNOWN_TYPES, RequestContext, SurfaceOp};
+use super::event_types::{Announced, EventTypes, VERSIONS};
 use super::header::SessionHeader;
 use super::history::History;
 use super::inbox_fold::{Delivery, InboxFold, TurnSpan};
@@ -50,6 +51,8 @@ struct Inner {
     inbox: RefCell<InboxFold>,
     request_header: RefCell<Option<Arc<RequestHeader>>>,
     request_context: RefCell<Option<RequestContext>>,
+    event_types: RefCell<Rc<EventTypes>>,
+    announced: RefCell<Announced>,
     publishing: Cell<bool>,
     draining: Cell<bool>,
     deferred: RefCell<VecDeque<Box<dyn FnOnce()>>>,
@@ -75,6 +78,8 @@ impl Session {
             inbox: RefCell::default(),
             request_header: RefCell::default(),
             request_context: RefCell::default(),
+            event_types: RefCell::default(),
+            announced: RefCell::default(),
             publishing: Cell::new(false),
             draining: Cell::new(false),
             deferred: RefCell::default(),
@@ -201,19 +206,40 @@ impl Session {
         }
     }
 
+    /// The version in which the log's latest events of a registered type are written (D-21).
+    pub fn event_type_version(&self, kind: &str) -> Option<u64> {
+        self.0.announced.borrow().version(kind)
+    }
+
+    /// Takes over the registered event types; fails for a log that knows a newer version of one.
+    pub(crate) fn use_event_types(&self, types: &Rc<EventTypes>) -> Result<()> {
+        self.0.announced.borrow().check(types)?;
+        *self.0.event_types.borrow_mut() = types.clone();
+        Ok(())
+    }
+
     /// The inbox projection, to read.
     pub(crate) fn inbox(&self) -> Ref<'_, InboxFold> {
         self.0.inbox.borrow()
     }
 
     /// Appends an event of a plug-in. Core types are reserved (D-09). A type that not every reader knows is marked
-    /// ignorable, so that the log opens without the plug-in too (VER-04).
+    /// ignorable, so that the log opens without the plug-in too (VER-04); a registered one is required, and the log says
+    /// its version before the first of them (D-21).
     pub fn append(&self, kind: &str, data: Value) -> Result<Arc<Event>> {
         if CORE_TYPES.contains(&kind) {
             let message = format!("{kind} is written by the runtime only; use the agent's methods");
             return Err(Error::new(Code::ReservedEvent, message).with("type", kind));
         }
-        self.append_raw(kind, data, None, None, !KNOWN_TYPES.contains(&kind))
+        let version = self.0.event_types.borrow().version(kind);
+        let Some(version) = version else {
+            return self.append_raw(kind, data, None, None, !KNOWN_TYPES.contains(&kind));
+        };
+        let announcement = self.0.announced.borrow().announcement(kind, version);
+        if let Some(announcement) = announcement {
+            self.append_raw(VERSIONS, announcement, None, None, true)?;
+        }
+        self.append_raw(kind, data, None, None, false)
     }
 
     /// Puts a message on the surface in place of a span of it, as a compaction does (SURF-02 to SURF-09).
@@ -318,6 +344,7 @@ impl Session {
         match &event.data {
             EventData::RequestHeader { header, .. } => *self.0.request_header.borrow_mut() = Some(header.clone()),
             EventData::RequestContext(context) => *self.0.request_context.borrow_mut() = Some(context.clone()),
+            _ if event.kind() == VERSIONS => self.0.announced.borrow_mut().apply(&event.data_value()),
             _ => {}
         }
         if replayed {

@@ -1,6 +1,7 @@
 //! The session.
 mod consumed_work;
 mod event;
+mod event_types;
 mod header;
 mod history;
 mod inbox_fold;
@@ -12,6 +13,7 @@ mod repair;
 mod surface;
 pub use consumed_work::{ConsumedWork, fold_consumed_work};
 pub use event::*;
+pub(crate) use event_types::EventTypes;
 pub use header::{FORMAT_VERSION, SessionHeader};
 pub use history::History;
 pub use inbox_fold::{Claim, Delivery, InboxFold, TurnSpan};

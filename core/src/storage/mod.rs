@@ -73,6 +73,9 @@ pub trait Store {
     /// Becomes the writer of a new session. Nothing is stored before the first append (PCO-01). Fails with
     /// `SESSION_ALREADY_EXISTS` when one of this id is stored.
     fn create(&self, header: &SessionHeader) -> LocalBoxFuture<Result<Rc<dyn SessionWriter>>>;
+
+    /// Takes events of a plug-in's type for known from now on (D-21). A store that reads any type need not care.
+    fn register_event_type(&self, _kind: &str) {}
 }
 
 /// Appends to one session. The coordinator calls `append` again only after the last call ended.

@@ -106,6 +106,13 @@ async fn collect(root: &Rc<Root>, agent: &Agent, suppressed: bool) -> Result<Ass
         }
         assembly.sections.push(Section { name: section.name, order: section.value.order, text });
     }
+    let guidance = crate::tools::guidance(root, scope);
+    for section in guidance {
+        if !assembly.sections.iter().any(|registered| registered.name == section.name) {
+            let at = assembly.sections.partition_point(|other| other.order < section.order);
+            assembly.sections.insert(at, section);
+        }
+    }
     assembly.complete = complete;
     if !suppressed {
         let mut contexts = root.prompt.contexts.merged(&root.scopes, scope);
@@ -115,8 +122,7 @@ async fn collect(root: &Rc<Root>, agent: &Agent, suppressed: bool) -> Result<Ass
             assembly.contexts.push(ContextText { name: context.name, text });
         }
     }
-    let tools = root.tools.visible(root, scope).into_iter().map(|tool| tool.schema().clone()).collect();
-    assembly.tools = ordered(root, agent, tools)?;
+    assembly.tools = ordered(root, agent, root.tools.presented(root, scope)?)?;
     Ok(assembly)
 }
 

@@ -19,9 +19,6 @@ type Classifier = dyn Fn(&Value) -> bool;
 /// Replaces what the model sees of a result, last of all; nothing keeps it (EXE-22).
 pub type Finalizer = dyn Fn(&ToolCallInfo, &ToolOutcome) -> Result<Option<Vec<Block>>>;
 
-/// The name that no tool may take: it is kept for calling tools from a program (DEF-02).
-const RESERVED: &str = "run_code";
-
 /// What a program needs to know of a tool: what the model sees, and what comes back (DEF-10).
 #[derive(Clone, Debug, PartialEq)]
 pub struct CodeSchema {
@@ -115,6 +112,11 @@ impl Tool {
         self
     }
 
+    /// As [`Tool::parameters`], in the shorthand of [`super::schema_of_shorthand`] (VAL-08).
+    pub fn parameters_shorthand(self, shorthand: impl Into<Value>) -> Result<Self> {
+        Ok(self.parameters(super::schema_of_shorthand(&shorthand.into())?))
+    }
+
     /// The tool's name.
     pub fn name(&self) -> &str {
         self.schema.name()
@@ -133,9 +135,6 @@ impl Tool {
     pub(super) fn check(&self) -> Result<()> {
         if self.name().is_empty() {
             return Err(Error::new(Code::InvalidArgument, "a tool needs a name"));
-        }
-        if self.name() == RESERVED {
-            return Err(Error::new(Code::InvalidArgument, format!("the tool name {RESERVED:?} is reserved")));
         }
         if self.timeout == Some(Duration::ZERO) {
             return Err(Error::new(

@@ -60,7 +60,7 @@ impl ToolOutcome {
 
     /// A call that was cancelled before its body ran.
     pub(crate) fn aborted_before_dispatch() -> Self {
-        Self::failure(texts::TOOL_ABORTED_BEFORE_DISPATCH, Some(("AbortError", "ABORTED_BEFORE_DISPATCH")))
+        Self::failure(texts::TOOL_ABORTED_BEFORE_DISPATCH, Some(("AbortError", Code::AbortedBeforeDispatch.as_str())))
     }
 
     /// A call that a failure of the scheduler hit (D-11).
@@ -113,6 +113,11 @@ impl Execution {
         }
         if self.info.signal.is_cancelled() {
             return Admitted::Final(ToolOutcome::aborted_before_dispatch());
+        }
+        if self.info.parent.is_none()
+            && let Some(error) = self.root.tools.refuses_direct(&self.root, self.scope, &self.info.name)
+        {
+            return Admitted::Final(ToolOutcome::thrown(&error));
         }
         let payload = Rc::new(PreExecute { call: self.info.clone() });
         let allow = |_: Rc<PreExecute>| async { Ok(PreDecision::Allow) };

@@ -3,6 +3,7 @@
 use super::approval::Approver;
 use super::definition::{CodeSchema, Tool};
 use super::events::ToolCallInfo;
+use super::presentation::{Presentation, RUN_CODE};
 use crate::agent::Notice;
 use crate::context::{Cleanup, Context, Registration, Root};
 use crate::error::{Code, Error, Result};
@@ -29,6 +30,8 @@ pub struct ToolTable {
     guards: Layers<Rc<Guard>>,
     restrictions: Layers<Restriction>,
     approvers: Layers<Rc<Approver>>,
+    pub(super) presentations: Layers<Presentation>,
+    pub(super) runners: Layers<Tool>,
     next_name: RefCell<u64>,
 }
 
@@ -55,6 +58,9 @@ impl ToolTable {
 
     /// The tool of that name a scope sees.
     pub(crate) fn find(&self, root: &Root, scope: Option<ScopeKey>, name: &str) -> Option<Tool> {
+        if name == RUN_CODE {
+            return self.runner(root, scope);
+        }
         let tool = self.tools.find(&root.scopes, scope, name)?;
         let restrictions = self.restrictions.merged(&root.scopes, scope);
         (tool.layer == scope || admits(&restrictions, tool.layer, name, root)).then_some(tool.value)
@@ -63,6 +69,7 @@ impl ToolTable {
     /// The names a scope would see without restrictions, sorted by UTF-16 code units.
     pub(crate) fn known_names(&self, root: &Root, scope: Option<ScopeKey>) -> Vec<String> {
         let mut names: Vec<_> = self.tools.merged(&root.scopes, scope).into_iter().map(|tool| tool.name).collect();
+        names.extend(self.runner(root, scope).map(|_| RUN_CODE.to_owned()));
         names.sort_by(|a, b| a.encode_utf16().cmp(b.encode_utf16()));
         names
     }
@@ -125,13 +132,17 @@ impl Tools {
     }
 
     /// Owns a change of what is visible, and tells of it: a listener that fails rolls it back (LAY-5).
-    fn own_change(&self, remove: impl FnOnce(&ToolTable) + 'static) -> Result<Registration> {
+    pub(super) fn own_change(&self, remove: impl FnOnce(&ToolTable) + 'static) -> Result<Registration> {
         self.ctx.own_change(|scope| Notice::ToolsChanged { scope }, move |root| remove(&root.tools))
     }
 
     /// Registers a tool in this context's scope.
     pub fn register(&self, tool: Tool) -> Result<Registration> {
         self.ctx.fiber().check()?;
+        if tool.name() == RUN_CODE {
+            let message = format!("the tool name {RUN_CODE:?} is reserved; see Tools::register_runner");
+            return Err(Error::new(Code::InvalidArgument, message).with("tool", RUN_CODE));
+        }
         tool.check()?;
         let scope = self.ctx.scope();
         let name = tool.name().to_owned();
@@ -190,7 +201,8 @@ impl Tools {
         root.tools.visible(root, self.ctx.scope()).iter().map(Tool::code_schema).collect()
     }
 
-    /// What the model sees of the tools visible here, in order of registration.
+    /// What the model sees of the tools visible here, in order of registration; how they are presented is another
+    /// question, see [`Tools::present`].
     pub fn schemas(&self) -> Vec<Arc<ToolSchema>> {
         let root = self.ctx.root();
         root.tools.visible(root, self.ctx.scope()).into_iter().map(|tool| tool.schema).collect()

@@ -134,6 +134,10 @@ async fn background<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send +
 }
 
 impl Store for JsonlStore {
+    fn register_event_type(&self, kind: &str) {
+        JsonlStore::register_event_type(self, kind);
+    }
+
     fn list(&self) -> LocalBoxFuture<Result<Vec<SessionHeader>>> {
         let inner = self.0.clone();
         Box::pin(background(move || tree::list(&inner)))
