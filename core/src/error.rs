@@ -9,6 +9,7 @@ use crate::llm::Failure;
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The result of most operations.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -220,6 +221,37 @@ impl Error {
     /// The host's own error object.
     pub fn host_object(&self) -> Option<&Arc<dyn Any + Send + Sync>> {
         self.0.host.as_ref()
+    }
+
+    /// Advice on repeating the very same call: nothing where that cannot help, else how long to wait first. Zero means as
+    /// soon as what stands in the way is gone: the agent is idle, the other process has let go, the network is back.
+    pub fn retry(&self) -> Option<Duration> {
+        if let Some(failure) = self.failure() {
+            return failure.retry();
+        }
+        match &self.0.code {
+            Code::NotPublished | Code::Busy | Code::Reentrant => Some(Duration::ZERO),
+            Code::ToolTimeout | Code::StoreFailed | Code::SessionLocked => Some(Duration::ZERO),
+            Code::InvalidArgument | Code::UnknownOption | Code::InvalidJson | Code::InvalidMessage => None,
+            Code::UnsupportedSchema | Code::InvalidPrompt => None,
+            Code::Disposed | Code::SelfWait | Code::NextCalledTwice | Code::InactiveEffect | Code::Aborted => None,
+            Code::NoInitiator | Code::MessageDiscarded | Code::RuntimeClosed => None,
+            // The prompt was withdrawn, and its id is spent (D-08).
+            Code::Parked => None,
+            Code::ReservedEvent | Code::InvalidEvent | Code::InvalidSurface | Code::CorruptLog => None,
+            Code::UnsupportedFormat | Code::InvalidHeader | Code::UnbalancedSeed | Code::Invariant => None,
+            Code::OpenTurn | Code::InvalidBoundary => None,
+            Code::DuplicateMessage | Code::DuplicateName | Code::SessionAlreadyExists | Code::SessionNotFound => None,
+            Code::SessionNotLive | Code::NoFactory | Code::IdentityMismatch | Code::ScopeConflict => None,
+            Code::NotRegistered | Code::HostError | Code::WrongThread | Code::Forked => None,
+            Code::NoAdapter | Code::DuplicateAdapter | Code::NoRoute | Code::InvalidPreparedCall => None,
+            Code::ModelFailed | Code::UnsupportedReasoningEffort | Code::MalformedChunk => None,
+            // What the call did is not known or not to be repeated blindly.
+            Code::ToolSchedulerFailed | Code::ToolNotStarted | Code::ToolOutcomeUnknown => None,
+            Code::UnknownTool | Code::InvalidArgs | Code::InvalidToolOutput | Code::AbortedBeforeDispatch => None,
+            // Somebody else wrote: open the session again first.
+            Code::StoreConflict | Code::NoStore | Code::Unknown | Code::Panic | Code::Other(_) => None,
+        }
     }
 
     /// Whether this is a cancellation.

@@ -13,14 +13,13 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use turnwheel::id::SessionId;
 use turnwheel::json::Value;
 use turnwheel::llm::adapters::{Scripted, ScriptedReply};
 use turnwheel::message::Block;
 use turnwheel::runtime::Signal;
 use turnwheel::session::Event;
 use turnwheel::tools::{ApprovalOutcome, PreDecision, PreExecute};
-use turnwheel::{Agent, AgentStatus, Code, Context, Message, Tool, ToolOutput, json};
+use turnwheel::{Agent, AgentStatus, Context, Message, Tool, ToolOutput, json};
 
 fn on_store(store: &MemoryStore, model: Scripted) -> Context {
     let ctx = Context::builder().store(store.clone()).build();
@@ -249,22 +248,6 @@ fn case_112_a_session_killed_in_a_turn_is_listed() {
     assert_eq!(listed.iter().map(|header| header.id.to_string()).collect::<Vec<_>>(), ["a"]);
     let closers = turnwheel::session::closers(&store.events("a"));
     assert!(closers.iter().any(|event| event.json().contains("interrupted")), "and can be told to be interrupted");
-}
-
-#[test]
-fn case_115_a_fork_under_an_id_that_exists_is_refused_and_so_can_be_repeated_safely() {
-    let ctx = agents::context(hello());
-    let agent = open(&ctx, "a");
-    agent.followup("go").expect("accepted");
-    settle(&ctx);
-    let at = agent.session().len() - 1;
-    let child = ctx.fork_session("a", Some(at), Some(SessionId::from("child"))).expect("forked");
-    let again = ctx.fork_session("a", Some(at), Some(SessionId::from("child"))).expect_err("refused by id");
-    assert_eq!(again.code(), &Code::SessionAlreadyExists);
-    assert!(
-        ctx.root().session("child").is_some_and(|live| live.is_same(&child)),
-        "the caller finds the existing child"
-    );
 }
 
 #[test]

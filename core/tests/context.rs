@@ -186,9 +186,9 @@ fn ctx_16_a_child_is_owned_before_it_is_announced_and_observers_may_end_it_or_re
     let mount = |name: &'static str| {
         let log = log.clone();
         ctx.plugin(move |own| {
-            note(&log, &format!("{name} runs"));
+            note(&log, format!("{name} runs"));
             let log = log.clone();
-            own.effect(move || note(&log, &format!("{name} undone"))).expect("registered");
+            own.effect(move || note(&log, format!("{name} undone"))).expect("registered");
             async { Ok(()) }
         })
     };

@@ -4,7 +4,6 @@
 #[allow(dead_code, reason = "shared by several test files")]
 mod agents;
 
-
 use agents::{Log, hello, open, release, settle};
 use std::rc::Rc;
 use turnwheel::events::{Placement, PluginEvent};

@@ -148,6 +148,7 @@ impl Agent {
             stage: Cell::new(Stage::Private),
             promised: RefCell::default(),
             owner: owner.own_agent().map(|agent| Rc::downgrade(&agent.0)),
+            awaits: RefCell::default(),
             disposal: RefCell::new(None),
         }));
         let ctx = owner.scoped(agent.scope(), Rc::downgrade(&agent.0));

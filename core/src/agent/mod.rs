@@ -192,6 +192,8 @@ pub(crate) struct AgentInner {
     pub(crate) stage: Cell<Stage>,
     pub(crate) promised: RefCell<HashSet<MessageId>>,
     pub(crate) owner: Option<Weak<AgentInner>>,
+    /// The agents whose owned runs this one's turn waits for.
+    pub(crate) awaits: RefCell<Vec<Weak<AgentInner>>>,
     pub(crate) disposal: RefCell<Option<registry::Disposal>>,
 }
 
@@ -373,14 +375,39 @@ impl Agent {
         }
     }
 
+    /// Fails where waiting for this agent would never end: inside its own turn or maintenance, and inside the turn of an
+    /// agent that it is itself waiting for, directly or through others (D-18).
     pub(crate) fn check_no_self_wait(&self) -> Result<()> {
-        let initiates = self.root().is_ok_and(|root| root.current_initiator().is_some_and(|agent| agent == *self));
-        let in_turn = initiates && self.status() == AgentStatus::Running;
+        let never = |message: String| Err(Error::new(Code::SelfWait, message).with("agentId", self.id().as_str()));
+        let initiator = self.root().ok().and_then(|root| root.current_initiator());
+        let initiator = initiator.filter(|initiator| initiator.status() == AgentStatus::Running);
+        let in_turn = initiator.as_ref() == Some(self);
         if in_turn || self.driver().is_ok_and(|driver| driver.is_in_maintenance()) {
-            let message = "an agent cannot wait for itself inside its own turn or maintenance; wait from outside";
-            return Err(Error::new(Code::SelfWait, message).with("agentId", self.id().as_str()));
+            let what = "an agent cannot wait for itself inside its own turn or maintenance; wait from outside";
+            return never(what.into());
         }
-        Ok(())
+        match initiator {
+            Some(initiator) if self.waits_for(&initiator) => never(format!(
+                "agent {:?} is waiting for the turn of {:?} in which this is; send without waiting, or wait from outside",
+                self.id(),
+                initiator.id()
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether this agent's turn waits for another's, directly or through others.
+    fn waits_for(&self, other: &Agent) -> bool {
+        let (mut seen, mut next) = (Vec::new(), vec![self.clone()]);
+        while let Some(agent) = next.pop() {
+            if agent == *other {
+                return true;
+            }
+            let awaited: Vec<_> = agent.0.awaits.borrow().iter().filter_map(Weak::upgrade).map(Agent).collect();
+            next.extend(awaited.into_iter().filter(|awaited| !seen.contains(awaited)));
+            seen.push(agent);
+        }
+        false
     }
 
     /// Runs a task in the idle phase; wakes wait for its end (MNT). Fails at once with `BUSY` when the agent is not

@@ -9,6 +9,7 @@ use super::registry::{AgentFactory, AgentHandle, CreateOptions, ResumeOptions};
 use super::{Agent, Driver, StartSource};
 use crate::context::{Context, Root};
 use crate::error::{Code, Error, Result};
+use crate::id::SessionId;
 use crate::runtime::{LocalBoxFuture, Signal};
 use crate::session::{Event, EventData, Session, SessionHeader};
 use crate::storage::{SessionWriter, StoredLog};
@@ -115,7 +116,8 @@ impl Publication {
                 }
             };
             let stored = events.len() as u64;
-            let session = match (restore(&root, header, events), &writer) {
+            let restored = check_identity(&options.id, &header).and_then(|()| restore(&root, header, events));
+            let session = match (restored, &writer) {
                 (Ok(session), _) => session,
                 (Err(error), Some(writer)) => {
                     writer.close().await;
@@ -188,6 +190,15 @@ fn new_session(root: &Root, mut header: SessionHeader, seed: Option<Vec<Arc<Even
         }
         None => Session::new(&root.runtime, header),
     }
+}
+
+/// A log is restored under its own id only: its lineage and its messages' receipts go by it (ID-1).
+fn check_identity(id: &SessionId, header: &SessionHeader) -> Result<()> {
+    if header.id != *id {
+        let message = format!("the log is of session {:?} and cannot be resumed as {id:?}; fork it instead", header.id);
+        return Err(Error::new(Code::IdentityMismatch, message).with("id", id.as_str()));
+    }
+    Ok(())
 }
 
 /// The stored events, the closers of an interrupted turn, and the mark of a new life.

@@ -1,6 +1,6 @@
 //! Receipts and owned runs: what became of one message.
 
-use super::{Agent, IntoMessage, Stage};
+use super::{Agent, AgentInner, IntoMessage, Stage};
 use crate::error::{Code, Error, Result};
 use crate::id::MessageId;
 use crate::message::{Message, Role, Usage};
@@ -8,6 +8,7 @@ use crate::runtime::LocalBoxFuture;
 use crate::session::{CancelCause, Delivery, Event, EventData, InboxTarget, TurnEndReason, text_of};
 use std::future::Future;
 use std::pin::Pin;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 
@@ -144,9 +145,11 @@ impl Agent {
         self.check_no_self_wait()?;
         let receipt = self.followup(message)?;
         let guard = CancelOnDrop { receipt: receipt.clone(), armed: true };
+        let awaiting = Awaiting::begin(self);
         let agent = self.clone();
         Ok(Box::pin(async move {
             let mut guard = guard;
+            let _awaiting = awaiting;
             let mut settled = Box::pin(receipt.settled());
             let state = std::future::poll_fn(|context| match receipt.parked() {
                 Some(parked) => Poll::Ready(Err(parked)),
@@ -198,6 +201,31 @@ impl Agent {
 fn discarded(id: &MessageId) -> Error {
     let message = format!("message {id:?} was discarded before any turn took it");
     Error::new(Code::MessageDiscarded, message).with("id", id.as_str())
+}
+
+/// An owned run inside another agent's turn, for as long as it lives: the one waits for the other (D-18).
+struct Awaiting {
+    waiter: Agent,
+    awaited: Weak<AgentInner>,
+}
+
+impl Awaiting {
+    fn begin(awaited: &Agent) -> Option<Self> {
+        let waiter = awaited.root().ok()?.current_initiator()?;
+        let awaited = Rc::downgrade(&awaited.0);
+        waiter.0.awaits.borrow_mut().push(awaited.clone());
+        Some(Self { waiter, awaited })
+    }
+}
+
+impl Drop for Awaiting {
+    fn drop(&mut self) {
+        let mut awaits = self.waiter.0.awaits.borrow_mut();
+        let at = awaits.iter().position(|awaited| awaited.ptr_eq(&self.awaited));
+        let removed = at.map(|at| awaits.swap_remove(at));
+        drop(awaits);
+        drop(removed);
+    }
 }
 
 struct CancelOnDrop {

@@ -5,7 +5,7 @@
 
 use super::driver::LoopDriver;
 use crate::context::Budget;
-use crate::error::Result;
+use crate::error::{Code, Result};
 use crate::json::Object;
 use crate::session::{CancelCause, Event, EventData, Session, TurnEndReason};
 use std::cell::Cell;
@@ -70,7 +70,7 @@ impl Ledger {
             EventData::StepStart { .. } => spend(&|spent| spent.steps += 1),
             EventData::ToolCall { .. } => spend(&|spent| spent.tool_calls += 1),
             // A call that never started spent nothing.
-            EventData::ToolResult { error: Some(error), .. } if error.code == "ABORTED_BEFORE_DISPATCH" => {
+            EventData::ToolResult { error: Some(error), .. } if error.code == Code::AbortedBeforeDispatch.as_str() => {
                 spend(&|spent| spent.tool_calls = spent.tool_calls.saturating_sub(1));
             }
             EventData::AssistantMessage { usage: Some(usage), .. } => {

@@ -189,8 +189,7 @@ impl LoopDriver {
         if !root.hub.request_checks().is_empty() {
             root.hub.check_request(&root.scopes, Some(self.agent()?.scope()), &session, &request)?;
         }
-        let adapter = call.adapter.clone();
-        let started = crate::events::guarded(move || Ok(adapter.stream(request)));
+        let started = call.stream(request);
         signal.check()?;
         let mut stream = match started {
             Ok(stream) => stream,

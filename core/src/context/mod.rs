@@ -21,7 +21,7 @@ pub use root::{Budget, LoopOptions, Root};
 pub use scope::Scope;
 
 use crate::agent::{Agent, AgentInner, Notice, NoticeKind, TurnStopping, Waterfall};
-use crate::error::Result;
+use crate::error::{Code, Error, Result};
 use crate::events::{ListenerId, Next, Placement};
 use crate::id::SessionId;
 use crate::llm::{ModelRequest, Models};
@@ -229,13 +229,22 @@ impl Context {
         self.root.agents.list()
     }
 
-    /// Forks a bare session from a live one, up to and including the event `at` (FORK).
+    /// Forks a bare session from a live one, up to and including the event `at` (FORK). Giving the child's id makes it safe
+    /// to repeat: when that very fork is live already, it is returned.
     pub fn fork_session(&self, from: &str, at: Option<u64>, id: Option<SessionId>) -> Result<Session> {
         self.root.fork_session(from, at, id)
     }
 
-    /// The events and lineage that a fork of a live session starts from.
+    /// The events that a fork of a live session starts from. Fails with `SESSION_NOT_FOUND` when no session of its id is
+    /// live, and with `SESSION_NOT_LIVE` when another one is: an equal-looking object of an earlier life (FORK-08).
     pub fn fork_seed(&self, from: &Session, at: Option<u64>) -> Result<Vec<Arc<Event>>> {
+        let refused =
+            |code, what: &str| Err(Error::new(code, format!("{what} {:?}", from.id())).with("id", from.id().as_str()));
+        match self.root.session(from.id()) {
+            Some(live) if live.is_same(from) => {}
+            Some(_) => return refused(Code::SessionNotLive, "this is not the live session"),
+            None => return refused(Code::SessionNotFound, "no live session"),
+        }
         root::fork_seed(from, at)
     }
 

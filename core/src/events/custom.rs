@@ -25,10 +25,13 @@ pub trait PluginEvent: 'static {
 
 type Answered<E> = Result<Option<<E as PluginEvent>::Answer>>;
 
+type SyncListener<E> = dyn Fn(&E) -> Answered<E>;
+type AsyncListener<E> = dyn Fn(Rc<E>) -> LocalBoxFuture<Answered<E>>;
+
 /// A listener: one that answers at once, or one that is awaited.
 enum Ear<E: PluginEvent> {
-    Sync(Box<dyn Fn(&E) -> Answered<E>>),
-    Async(Box<dyn Fn(Rc<E>) -> LocalBoxFuture<Answered<E>>>),
+    Sync(Box<SyncListener<E>>),
+    Async(Box<AsyncListener<E>>),
 }
 
 type Table<E> = Channel<Ear<E>>;

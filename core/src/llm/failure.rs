@@ -1,6 +1,7 @@
 //! What a provider or adapter reported when a model call failed (FAIL-01).
 
 use crate::json::{Object, Value};
+use std::time::Duration;
 
 /// Failure facts. Whether to retry is a policy's decision, not a member.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,6 +27,20 @@ impl Failure {
             status: None,
             provider_retry_after_ms: None,
             request_id: None,
+        }
+    }
+
+    /// Advice on asking again with the same request: after the time the provider named, at once for what passes by itself
+    /// (rate limits, timeouts, transport, a server's own failures), nothing otherwise. A policy may know better.
+    pub fn retry(&self) -> Option<Duration> {
+        let passes = matches!(self.code.as_str(), "RATE_LIMIT" | "SERVER" | "STREAM_CLOSED" | "TIMEOUT" | "TRANSPORT")
+            || self.status.is_some_and(|status| matches!(status, 408 | 425 | 429 | 500..=599));
+        let asked = self.provider_retry_after_ms.and_then(|ms| Duration::try_from_secs_f64(ms / 1_000.0).ok());
+        match asked {
+            // A spent quota does not come back by waiting, whatever a header says.
+            Some(wait) if self.code != "QUOTA" => Some(wait),
+            _ if self.code == "QUOTA" => None,
+            _ => passes.then_some(Duration::ZERO),
         }
     }
 

@@ -1,10 +1,10 @@
 //! Which adapter serves which provider route, and how a call is bound to one (ADP).
 
-use super::{Adapter, AdapterDefaults, CallConfig, ModelInfo};
+use super::{Adapter, AdapterDefaults, CallConfig, ChunkStream, ModelInfo, ModelRequest};
 use crate::context::{Cleanup, Context, Registration};
 use crate::error::{Code, Error, Result};
 use crate::runtime::Signal;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 
@@ -14,7 +14,7 @@ pub struct ModelTable {
     routes: RefCell<HashMap<String, Rc<dyn Adapter>>>,
 }
 
-/// A call bound to one adapter (ADP-06): the config with the model's defaults filled in.
+/// A call bound to one adapter (ADP-06): the config with the model's defaults filled in. It is streamed once (ADP-07).
 pub struct PreparedCall {
     /// The config, defaults included.
     pub config: CallConfig,
@@ -24,6 +24,27 @@ pub struct PreparedCall {
     pub info: ModelInfo,
     /// What serves it.
     pub adapter: Rc<dyn Adapter>,
+    /// The config as it was bound; none once it was streamed.
+    bound: Cell<Option<CallConfig>>,
+}
+
+impl PreparedCall {
+    /// Sends the request. Fails at once with `INVALID_PREPARED_CALL` when the call was streamed before, or when the
+    /// request's config is not the one that was prepared (ADP-07, REQ-8).
+    pub fn stream(&self, request: ModelRequest) -> Result<ChunkStream> {
+        let wrong = |what: &str| {
+            let message = format!("{what}; prepare the call again");
+            Err(Error::new(Code::InvalidPreparedCall, message).with("provider", self.config.provider.as_str()))
+        };
+        let Some(bound) = self.bound.take() else {
+            return wrong("a prepared call is streamed once");
+        };
+        if request.header.config != bound {
+            return wrong("the request has another config than the prepared call");
+        }
+        let adapter = self.adapter.clone();
+        crate::events::guarded(move || Ok(adapter.stream(request)))
+    }
 }
 
 impl ModelTable {
@@ -61,7 +82,8 @@ impl ModelTable {
             config.max_tokens = info.default_max_tokens;
             defaults.max_tokens = true;
         }
-        Ok(PreparedCall { config, defaults, info, adapter })
+        let bound = Cell::new(Some(config.clone()));
+        Ok(PreparedCall { config, defaults, info, adapter, bound })
     }
 }
 

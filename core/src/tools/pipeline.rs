@@ -65,7 +65,7 @@ impl ToolOutcome {
 
     /// A call that a failure of the scheduler hit (D-11).
     pub(crate) fn scheduler_failed() -> Self {
-        Self::failure(texts::TOOL_SCHEDULER_FAILED, Some(("ToolSchedulerError", "TOOL_SCHEDULER_FAILED")))
+        Self::failure(texts::TOOL_SCHEDULER_FAILED, Some(("ToolSchedulerError", Code::ToolSchedulerFailed.as_str())))
     }
 
     /// What was thrown, as a result (EXE-21). A plain host error has no code.
@@ -74,15 +74,15 @@ impl ToolOutcome {
         let info = match error.code() {
             Code::InvalidArgs => {
                 let text = format!("{} {}", texts::INVALID_ARGS, error.message());
-                return Self::failure(text, Some(("ToolArgsError", "INVALID_ARGS")));
+                return Self::failure(text, Some(("ToolArgsError", error.code().as_str())));
             }
             Code::UnknownTool => {
                 let text = format!("{} {}", texts::UNKNOWN_TOOL, error.message());
-                return Self::failure(text, Some(("ToolNotFoundError", "UNKNOWN_TOOL")));
+                return Self::failure(text, Some(("ToolNotFoundError", error.code().as_str())));
             }
             Code::HostError | Code::ModelFailed => None,
-            Code::InvalidToolOutput => Some(("ToolOutputError", "INVALID_TOOL_OUTPUT")),
-            Code::ToolTimeout => Some(("ToolTimeoutError", "TOOL_TIMEOUT")),
+            Code::InvalidToolOutput => Some(("ToolOutputError", error.code().as_str())),
+            Code::ToolTimeout => Some(("ToolTimeoutError", error.code().as_str())),
             code => Some((name.unwrap_or("TurnwheelError"), code.as_str())),
         };
         Self::failure(format!("Error: {}", error.message()), info)
@@ -272,7 +272,7 @@ impl Execution {
         }
         let contexts = std::mem::take(&mut outcome.contexts);
         *outcome = if self.attachments.entered.get() {
-            ToolOutcome::failure(texts::TOOL_ABORTED, Some(("AbortError", "ABORTED")))
+            ToolOutcome::failure(texts::TOOL_ABORTED, Some(("AbortError", Code::Aborted.as_str())))
         } else {
             ToolOutcome::aborted_before_dispatch()
         };

@@ -99,47 +99,91 @@ fn is_scalar_of(value: &Value, kind: Option<&str>) -> bool {
 /// empty the root is called `arguments` and members have no prefix.
 pub fn violations(schema: &Value, value: &Value, root: &str) -> Vec<String> {
     let mut found = Vec::new();
-    visit(schema, value, root, &mut found);
+    visit(schema, value, Path::Root(root), &mut found);
     found
 }
 
-fn visit(schema: &Value, value: &Value, path: &str, found: &mut Vec<String>) {
+/// Where a value stands. Written out for a violation only, so that deep values cost no more than their size.
+#[derive(Clone, Copy)]
+enum Path<'a> {
+    Root(&'a str),
+    Member(&'a Path<'a>, &'a str),
+    Item(&'a Path<'a>, usize),
+}
+
+impl Path<'_> {
+    fn write(&self) -> String {
+        let (mut parts, mut at) = (Vec::new(), self);
+        let root = loop {
+            match at {
+                Path::Root(root) => break *root,
+                Path::Member(parent, _) | Path::Item(parent, _) => {
+                    parts.push(at);
+                    at = parent;
+                }
+            }
+        };
+        let mut path = root.to_owned();
+        for part in parts.into_iter().rev() {
+            match part {
+                Path::Member(_, name) => {
+                    if !path.is_empty() {
+                        path.push('.');
+                    }
+                    path.push_str(name);
+                }
+                Path::Item(_, index) => path.push_str(&format!("[{index}]")),
+                Path::Root(_) => {}
+            }
+        }
+        path
+    }
+
+    /// As a violation names it.
+    fn name(&self) -> String {
+        let path = self.write();
+        if path.is_empty() { "arguments".into() } else { path }
+    }
+}
+
+fn deeper(schema: &Value, value: &Value, path: Path<'_>, found: &mut Vec<String>) {
+    stacker::maybe_grow(64 * 1024, 1024 * 1024, || visit(schema, value, path, found));
+}
+
+fn visit(schema: &Value, value: &Value, path: Path<'_>, found: &mut Vec<String>) {
     let Some(schema) = schema.as_object() else { return };
-    let name = if path.is_empty() { "arguments" } else { path };
+    let mut violated = |what: String| found.push(format!("\"{}\" {what}", path.name()));
     if value.as_f64().is_some_and(|number| !number.is_finite() || (number == 0.0 && number.is_sign_negative())) {
-        found.push(format!("\"{name}\" must be a finite JSON number"));
-        return;
+        return violated("must be a finite JSON number".into());
     }
     if let Some(kind) = schema.get("type").and_then(Value::as_str)
         && let Some(expected) = mismatch(kind, value)
     {
-        found.push(format!("\"{name}\" must be {expected}"));
-        return;
+        return violated(format!("must be {expected}"));
     }
     if let Some(branches) = schema.get("oneOf").and_then(Value::as_array) {
         let matches = |branch: &&Value| {
-            stacker::maybe_grow(64 * 1024, 1024 * 1024, || violations(branch, value, path).is_empty())
+            let mut found = Vec::new();
+            deeper(branch, value, path, &mut found);
+            found.is_empty()
         };
         let matched = branches.iter().filter(matches).count();
         if matched != 1 {
-            found.push(format!("\"{name}\" must match exactly one oneOf branch (matched {matched})"));
-            return;
+            return violated(format!("must match exactly one oneOf branch (matched {matched})"));
         }
     }
     if let Some(values) = schema.get("enum").filter(|values| !values.as_array().unwrap_or_default().contains(value)) {
-        found.push(format!("\"{name}\" must be one of {}", values.to_text()));
-        return;
+        return violated(format!("must be one of {}", values.to_text()));
     }
     if let Some(constant) = schema.get("const").filter(|constant| *constant != value) {
-        found.push(format!("\"{name}\" must be {}", constant.to_text()));
-        return;
+        return violated(format!("must be {}", constant.to_text()));
     }
     match value {
         Value::Object(object) => visit_members(schema, object, path, found),
         Value::Array(items) => {
             if let Some(schema) = schema.get("items") {
                 for (i, item) in items.iter().enumerate() {
-                    stacker::maybe_grow(64 * 1024, 1024 * 1024, || visit(schema, item, &format!("{path}[{i}]"), found));
+                    deeper(schema, item, Path::Item(&path, i), found);
                 }
             }
         }
@@ -147,8 +191,8 @@ fn visit(schema: &Value, value: &Value, path: &str, found: &mut Vec<String>) {
     }
 }
 
-fn visit_members(schema: &Object, object: &Object, path: &str, found: &mut Vec<String>) {
-    let join = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+fn visit_members(schema: &Object, object: &Object, path: Path<'_>, found: &mut Vec<String>) {
+    let join = |name: &str| Path::Member(&path, name).write();
     for name in schema.get("required").and_then(Value::as_array).unwrap_or_default() {
         if let Some(name) = name.as_str().filter(|name| !object.contains_key(name)) {
             found.push(format!("missing required property \"{}\"", join(name)));
@@ -157,7 +201,7 @@ fn visit_members(schema: &Object, object: &Object, path: &str, found: &mut Vec<S
     let properties = schema.get("properties").and_then(Value::as_object);
     for (name, property) in properties.into_iter().flat_map(Object::iter) {
         if let Some(value) = object.get(name) {
-            stacker::maybe_grow(64 * 1024, 1024 * 1024, || visit(property, value, &join(name), found));
+            deeper(property, value, Path::Member(&path, name), found);
         }
     }
     if schema.get("additionalProperties").and_then(Value::as_bool) == Some(false) {
