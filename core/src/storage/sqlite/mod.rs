@@ -89,6 +89,10 @@ impl SqliteStore {
 }
 
 impl Store for SqliteStore {
+    fn register_event_type(&self, kind: &str) {
+        SqliteStore::register_event_type(self, kind);
+    }
+
     fn list(&self) -> LocalBoxFuture<Result<Vec<SessionHeader>>> {
         self.list_page(None, usize::MAX)
     }

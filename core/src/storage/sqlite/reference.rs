@@ -108,6 +108,10 @@ impl ReferenceDatabase {
 }
 
 impl Store for ReferenceDatabase {
+    fn register_event_type(&self, kind: &str) {
+        ReferenceDatabase::register_event_type(self, kind);
+    }
+
     fn list(&self) -> LocalBoxFuture<Result<Vec<SessionHeader>>> {
         self.list_page(None, usize::MAX)
     }
