@@ -231,6 +231,9 @@ pub const KNOWN_TYPES: [&str; 48] = [
     "web/deepseek-search-llm-request",
 ];
 
+/// The types that neither a log nor an append may have (APP-08).
+const RETIRED_TYPES: [&str; 2] = ["mode/set", "request/header-delta"];
+
 /// The types that only the runtime itself may append (D-09).
 pub const CORE_TYPES: [&str; 13] = [
     "agent/inbox/spliced",
@@ -285,8 +288,12 @@ impl EventData {
     }
 
     /// Reads a payload. Messages and request headers are checked (APP-14, APP-15); any other payload of a core type
-    /// that is not of the known shape is kept as JSON.
+    /// that is not of the known shape is kept as JSON. Retired types are refused (APP-08).
     pub fn from_value(kind: &str, data: &Value) -> Result<Self> {
+        if RETIRED_TYPES.contains(&kind) {
+            let message = format!("{kind} was retired before format 0 was fixed; it is neither written nor read");
+            return Err(Error::new(Code::InvalidEvent, message).with("type", kind));
+        }
         let members = data.as_object().map_or(0, Object::len);
         let exactly = |count: usize| (members == count).then_some(());
         let number = |key: &str| data.get(key).and_then(Value::as_u64);
@@ -659,6 +666,10 @@ impl Event {
 
     /// The payload as a JSON value, with members unknown here.
     pub fn data_value(&self) -> Value {
+        if let EventData::Other { data, .. } = &self.data {
+            // Text cannot carry all of it: a stored 1e400 is an infinity here and would come back as null (APP-16).
+            return data.clone();
+        }
         match self.text.get() {
             Some(_) => self.to_value().get("data").cloned().unwrap_or(Value::Null),
             None => self.data.to_value(),

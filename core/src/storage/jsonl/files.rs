@@ -1,5 +1,6 @@
 //! The few file operations that durability hangs on, behind a trait, so that a test can make a disk full or a sync fail.
 
+use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
@@ -103,9 +104,18 @@ pub(in crate::storage) fn create_private_dirs(layer: &dyn FileLayer, path: &Path
     }
 }
 
-/// Tells one content of a file from another (JL-21): device, inode, size, modification and change time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Revision([i128; 5]);
+/// Tells one content of a session's file from another (JL-21): device, inode, size, modification and change time.
+/// Compare for equality only; a listing or an index that kept one knows by it whether it must read again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Revision([i128; 5]);
+
+impl fmt::Display for Revision {
+    /// A text that is equal exactly when the revision is, to keep in an index.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [device, inode, size, modified, changed] = self.0;
+        write!(f, "{device:x}-{inode:x}-{size:x}-{modified:x}-{changed:x}")
+    }
+}
 
 impl Revision {
     /// Whether `later` is the same file with at least as many bytes.

@@ -13,7 +13,7 @@ pub(super) mod rows;
 mod tree;
 mod writer;
 
-pub use files::{DiskFiles, FileLayer};
+pub use files::{DiskFiles, FileLayer, Revision};
 
 use super::{SessionWriter, Store, StoredLog};
 use crate::background::run_blocking;
@@ -86,6 +86,17 @@ impl JsonlOptions {
     }
 }
 
+/// A session's log as it is stored, for an export or for other tools (JL-22).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RawLog {
+    /// The header.
+    pub header: SessionHeader,
+    /// What to call the exported file: the text is plain also when the store compresses.
+    pub file_name: &'static str,
+    /// The exact text, header line included. Plain files have a torn tail in it; a torn last zstd frame is left out.
+    pub text: Vec<u8>,
+}
+
 /// A store of sessions in files.
 #[derive(Clone)]
 pub struct JsonlStore(Arc<Inner>);
@@ -125,6 +136,36 @@ impl JsonlStore {
     /// The file that a session of this header has, or would have (JL-01).
     pub fn path_of(&self, header: &SessionHeader) -> Result<PathBuf> {
         self.0.path_of(header)
+    }
+
+    /// The file of a stored session. `None` if there is none.
+    pub fn locate(&self, id: &SessionId) -> LocalBoxFuture<Result<Option<PathBuf>>> {
+        let (inner, id) = (self.0.clone(), id.clone());
+        Box::pin(background(move || tree::find(&inner, &id)))
+    }
+
+    /// Which content a stored session has now (JL-21). `None` if there is none.
+    pub fn revision(&self, id: &SessionId) -> LocalBoxFuture<Result<Option<Revision>>> {
+        let (inner, id) = (self.0.clone(), id.clone());
+        Box::pin(background(move || match tree::find(&inner, &id)? {
+            Some(path) => files::Revision::of(&path).map(Some).map_err(|error| io_error("examine", &path, &error)),
+            None => Ok(None),
+        }))
+    }
+
+    /// The headers of all stored sessions with the revision of each, in no order. Reads headers only (JL-16).
+    pub fn list_revisions(&self) -> LocalBoxFuture<Result<Vec<(SessionHeader, Revision)>>> {
+        let inner = self.0.clone();
+        Box::pin(background(move || tree::list_revisions(&inner)))
+    }
+
+    /// A session's exact text (JL-22). `None` if there is none.
+    pub fn read_raw(&self, id: &SessionId) -> LocalBoxFuture<Result<Option<RawLog>>> {
+        let (inner, id) = (self.0.clone(), id.clone());
+        Box::pin(background(move || match tree::find(&inner, &id)? {
+            Some(path) => inner.read_raw(&path, &id).map(Some),
+            None => Ok(None),
+        }))
     }
 }
 
@@ -173,6 +214,11 @@ impl Store for JsonlStore {
     }
 }
 
+/// What is made of the bytes of a file.
+trait Parse<T>: Fn(&[u8], &ReadContext<'_>) -> Result<T> {}
+
+impl<T, F: Fn(&[u8], &ReadContext<'_>) -> Result<T>> Parse<T> for F {}
+
 impl Inner {
     fn path_of(&self, header: &SessionHeader) -> Result<PathBuf> {
         let options = &self.options;
@@ -181,18 +227,29 @@ impl Inner {
 
     /// Reads a file as it is at one moment (JL-21). Returns its length besides.
     fn read(&self, path: &Path, id: &SessionId) -> Result<(Contents, u64)> {
+        self.read_with(path, id, |bytes, context| {
+            reader::read(bytes, context).map(|contents| (contents, bytes.len() as u64))
+        })
+    }
+
+    fn read_raw(&self, path: &Path, id: &SessionId) -> Result<RawLog> {
+        let (header, text) = self.read_with(path, id, reader::text)?;
+        Ok(RawLog { header, file_name: Compression::None.file_name(), text })
+    }
+
+    fn read_with<T>(&self, path: &Path, id: &SessionId, parse: impl Parse<T>) -> Result<T> {
         let failed = |error: io::Error| io_error("read", path, &error);
         for attempt in 1..=READ_ATTEMPTS {
             let before = files::Revision::of(path).map_err(failed)?;
             let mut bytes = self.files.read(path).map_err(failed)?;
             let after = files::Revision::of(path).map_err(failed)?;
             if before == after {
-                return self.parse(path, id, &bytes);
+                return self.parse(path, id, &bytes, &parse);
             }
             // A busy writer must not keep readers out: a log that only grew still begins with what it was before.
             if attempt >= GROWN_ATTEMPTS && before.may_have_grown_to(&after) {
                 bytes.truncate(before.size());
-                if let Ok(read) = self.parse(path, id, &bytes) {
+                if let Ok(read) = self.parse(path, id, &bytes, &parse) {
                     return Ok(read);
                 }
             }
@@ -201,7 +258,7 @@ impl Inner {
         Err(Error::new(Code::StoreFailed, message).with("path", path.to_string_lossy().as_ref()))
     }
 
-    fn parse(&self, path: &Path, id: &SessionId, bytes: &[u8]) -> Result<(Contents, u64)> {
+    fn parse<T>(&self, path: &Path, id: &SessionId, bytes: &[u8], parse: &impl Parse<T>) -> Result<T> {
         let event_types = self.event_types.read().unwrap_or_else(PoisonError::into_inner).clone();
         let context = ReadContext {
             path,
@@ -209,7 +266,7 @@ impl Inner {
             is_registered: &|kind| event_types.contains(kind),
             check_place: &|line| tree::check_place(self, path, line, Some(id)),
         };
-        reader::read(bytes, &context).map(|contents| (contents, bytes.len() as u64))
+        parse(bytes, &context)
     }
 
     fn open(self: Arc<Self>, id: &SessionId) -> Result<Option<(StoredLog, JsonlWriter)>> {

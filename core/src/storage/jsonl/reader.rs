@@ -12,6 +12,8 @@ use crate::session::{Event, SessionHeader, Surface, legacy};
 use std::path::Path;
 use std::sync::Arc;
 
+const NO_HEADER_LINE: &str = "it is empty or ends before its header line does";
+
 /// A file as read.
 pub(super) struct Contents {
     pub(super) header: SessionHeader,
@@ -46,9 +48,37 @@ pub(super) fn read(bytes: &[u8], context: &ReadContext<'_>) -> Result<Contents> 
     }
 }
 
+/// The header and the exact text of a file: in zstd its whole frames, without a torn last one; else all of it (JL-22).
+/// Nothing behind the header is looked at, so that also a log that cannot be read can be exported.
+pub(super) fn text(bytes: &[u8], context: &ReadContext<'_>) -> Result<(SessionHeader, Vec<u8>)> {
+    let mut text = Vec::new();
+    match context.compression {
+        Compression::None => text.extend_from_slice(bytes),
+        Compression::Zstd => {
+            let damaged = |at: usize| corrupt(context.path, &format!("no valid zstd frame at byte {at}"));
+            let mut at = 0;
+            while at < bytes.len() {
+                match frames::scan(bytes, at) {
+                    frames::Frame::Whole { end } => {
+                        frames::decompress(&bytes[at..end], &mut text).map_err(|_| damaged(at).with("offset", at))?;
+                        at = end;
+                    }
+                    frames::Frame::Torn => break,
+                    frames::Frame::Invalid { at } => return Err(damaged(at).with("offset", at)),
+                }
+            }
+        }
+    }
+    let Some(end) = text.iter().position(|byte| *byte == b'\n') else {
+        return Err(corrupt(context.path, NO_HEADER_LINE));
+    };
+    let (header, _) = read_header(&text[..end], context)?;
+    Ok((header, text))
+}
+
 fn read_raw(bytes: &[u8], context: &ReadContext<'_>) -> Result<Contents> {
     let Some(end) = bytes.iter().position(|byte| *byte == b'\n') else {
-        return Err(corrupt(context.path, "it is empty or ends before its header line does"));
+        return Err(corrupt(context.path, NO_HEADER_LINE));
     };
     let (header, replaced) = read_header(&bytes[..end], context)?;
     let mut scan = Scan::new(&header, context);
@@ -72,7 +102,7 @@ fn read_zstd(bytes: &[u8], context: &ReadContext<'_>) -> Result<Contents> {
     };
     let mut at = match frames::scan(bytes, 0) {
         frames::Frame::Whole { end } => end,
-        frames::Frame::Torn => return Err(corrupt(path, "it is empty or ends before its header line does")),
+        frames::Frame::Torn => return Err(corrupt(path, NO_HEADER_LINE)),
         frames::Frame::Invalid { at } => return Err(damaged("not a valid zstd frame", at)),
     };
     whole(0, at, &mut text)?;

@@ -1,5 +1,6 @@
 //! What is below a root: finding sessions, listing them, and the rules about the whole tree (JL-14 to JL-16).
 
+use super::files::Revision;
 use super::header::{HeaderLine, NotHeader};
 use super::{Compression, Inner, frames, io_error, layout, reader};
 use crate::error::{Code, Error, Result};
@@ -30,6 +31,23 @@ pub(super) fn find(inner: &Inner, id: &SessionId) -> Result<Option<PathBuf>> {
 
 /// The headers of all sessions (JL-16).
 pub(super) fn list(inner: &Inner) -> Result<Vec<SessionHeader>> {
+    Ok(list_files(inner)?.into_iter().map(|(header, _)| header).collect())
+}
+
+/// The headers of all sessions with what tells their contents apart. One that goes in the meantime is left out.
+pub(super) fn list_revisions(inner: &Inner) -> Result<Vec<(SessionHeader, Revision)>> {
+    let mut listed = Vec::new();
+    for (header, path) in list_files(inner)? {
+        match Revision::of(&path) {
+            Ok(revision) => listed.push((header, revision)),
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(io_error("examine", &path, &error)),
+        }
+    }
+    Ok(listed)
+}
+
+fn list_files(inner: &Inner) -> Result<Vec<(SessionHeader, PathBuf)>> {
     let mut seen: HashMap<SessionId, PathBuf> = HashMap::new();
     let mut headers = Vec::new();
     for path in session_files(inner)? {
@@ -47,7 +65,7 @@ pub(super) fn list(inner: &Inner) -> Result<Vec<SessionHeader>> {
         if let Some(first) = seen.insert(header.id.clone(), path.clone()) {
             return Err(twice(&header.id, &first, &path));
         }
-        headers.push(header);
+        headers.push((header, path));
     }
     Ok(headers)
 }
