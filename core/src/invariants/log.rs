@@ -13,12 +13,16 @@ pub struct LogOrder {
     step: Option<u64>,
     calls: HashSet<String>,
     provider: Option<String>,
+    /// The retry chain of each policy in the open step, by its key.
     chains: HashMap<String, Chain>,
+    /// Every chain id so far: a new chain takes a fresh one (ORD-08).
+    retry_ids: HashSet<String>,
     compaction: Option<(String, Option<u64>)>,
 }
 
 #[derive(Clone, Debug)]
 struct Chain {
+    id: String,
     retry: u64,
     started: bool,
 }
@@ -96,6 +100,15 @@ impl LogOrder {
         }
     }
 
+    /// Inside the turn that is named, or between turns when none is (ORD-09).
+    fn in_bracket(&self, turn: Option<u64>, kind: &str) -> Result<(), String> {
+        match turn {
+            Some(turn) => self.in_turn(turn, kind),
+            None if self.turn.is_some() => Err(format!("{kind} of a compaction between turns lies inside one")),
+            None => Ok(()),
+        }
+    }
+
     fn check_other(&self, kind: &str, data: &Value) -> Result<(), String> {
         let text = |key: &str| data.get(key).and_then(Value::as_str).unwrap_or_default();
         let number = |key: &str| data.get(key).and_then(Value::as_u64);
@@ -106,13 +119,20 @@ impl LogOrder {
                 if self.provider.as_deref() != Some(text("provider")) {
                     return Err("llm/retry names another provider than the request header".into());
                 }
-                let expected = self.chains.get(text("retryId")).map_or(1, |chain| chain.retry + 1);
+                let chain = self.chains.get(text("policyKey"));
+                let expected = chain.map_or(1, |chain| chain.retry + 1);
                 if number("retry") != Some(expected) {
                     return Err(format!("llm/retry counts {:?} where {expected} is expected", number("retry")));
                 }
-                Ok(())
+                match chain {
+                    Some(chain) if chain.id != text("retryId") => Err("llm/retry leaves its chain's retryId".into()),
+                    None if self.retry_ids.contains(text("retryId")) => {
+                        Err("a new chain of llm/retry takes a retryId of an earlier one".into())
+                    }
+                    _ => Ok(()),
+                }
             }
-            "llm/retry-started" => match self.chains.get(text("retryId")) {
+            "llm/retry-started" => match self.chains.values().find(|chain| chain.id == text("retryId")) {
                 Some(chain) if Some(chain.retry) == number("retry") && !chain.started => Ok(()),
                 _ => Err("llm/retry-started follows no schedule".into()),
             },
@@ -120,14 +140,12 @@ impl LogOrder {
                 if self.compaction.is_some() {
                     return Err("a compaction starts inside another".into());
                 }
-                match number("turn") {
-                    Some(turn) => self.in_turn(turn, kind),
-                    None if self.turn.is_some() => Err("a compaction between turns starts inside one".into()),
-                    None => Ok(()),
-                }
+                self.in_bracket(number("turn"), kind)
             }
             "compaction/end" => match &self.compaction {
-                Some((id, turn)) if id == text("compactionId") && *turn == number("turn") => Ok(()),
+                Some((id, turn)) if id == text("compactionId") && *turn == number("turn") => {
+                    self.in_bracket(*turn, kind)
+                }
                 _ => Err("compaction/end matches no open compaction".into()),
             },
             _ => Ok(()),
@@ -142,14 +160,12 @@ impl LogOrder {
                 self.turn = Some(*turn);
                 self.last_step = 0;
             }
-            EventData::TurnEnd { .. } => {
-                self.turn = None;
-                self.chains.clear();
-            }
+            EventData::TurnEnd { .. } => self.turn = None,
             EventData::StepStart { step, .. } => {
                 self.step = Some(*step);
                 self.last_step = *step;
                 self.calls.clear();
+                self.chains.clear();
             }
             EventData::StepEnd { .. } => self.step = None,
             EventData::ToolCall { call_id, .. } => {
@@ -168,11 +184,14 @@ impl LogOrder {
         let number = |key: &str| data.get(key).and_then(Value::as_u64);
         match kind {
             "llm/retry" => {
-                let chain = Chain { retry: number("retry").unwrap_or(0), started: false };
-                self.chains.insert(text("retryId"), chain);
+                let id = text("retryId");
+                let chain = Chain { id: id.clone(), retry: number("retry").unwrap_or(0), started: false };
+                self.retry_ids.insert(id);
+                self.chains.insert(text("policyKey"), chain);
             }
             "llm/retry-started" => {
-                if let Some(chain) = self.chains.get_mut(&text("retryId")) {
+                let id = text("retryId");
+                if let Some(chain) = self.chains.values_mut().find(|chain| chain.id == id) {
                     chain.started = true;
                 }
             }

@@ -167,6 +167,11 @@ impl Sample<'_> {
         }
         let events = with_closers(&log);
         same_events("events", &events, &self.member("events")?.unwrap_or(Value::Null))?;
+        if let Some(raw) = self.sample.get("raw").and_then(Value::as_str) {
+            let exported = block_on(placed.store.read_raw(&SessionId::from(id.as_str())));
+            let exported = exported.map_err(|error| format!("{error:?}"))?.ok_or("nothing is exported")?;
+            same("raw", &String::from_utf8_lossy(&exported.text), raw)?;
+        }
         self.check_derived(&events)
     }
 
@@ -216,11 +221,17 @@ impl Sample<'_> {
         let log = placed.read(&id).map_err(|error| format!("{error:?}"))?;
         let fresh = Placed::empty(self.compression)?;
         let batches = self.sample.get("appendBatches").and_then(Value::as_array).unwrap_or_default();
+        let bound =
+            |batch: &Value, i: usize| batch.as_array()?.get(i)?.as_u64().and_then(|seq| usize::try_from(seq).ok());
+        let batches = batches.iter().map(|batch| {
+            let events = bound(batch, 0).zip(bound(batch, 1)).and_then(|(first, last)| log.events.get(first..=last));
+            events.ok_or_else(|| format!("the log has no batch {}", batch.to_text()))
+        });
+        let batches = batches.collect::<Result<Vec<_>, _>>()?;
         let written = block_on(async {
             let writer = fresh.store.create(&log.header).await?;
             for batch in batches {
-                let bound = |i: usize| batch.as_array().and_then(|pair| pair[i].as_u64()).unwrap_or(0) as usize;
-                writer.append(log.events[bound(0)..=bound(1)].to_vec()).await?;
+                writer.append(batch.to_vec()).await?;
             }
             writer.close().await;
             fresh.store.path_of(&log.header)
