@@ -138,6 +138,18 @@ fn sys_6_every_variable_is_evaluated_at_every_assembly_and_the_nearest_wins() {
 }
 
 #[test]
+fn host_7_names_sort_by_utf_16_code_units() {
+    let (ctx, agent) = fresh();
+    // U+1F600 begins with the unit D83D, which is less than FF61, although its code point is larger.
+    for name in ["\u{ff61}", "\u{1f600}"] {
+        ctx.tools().register(noop(name)).expect("registered");
+    }
+    let (assembly, _) = assembled(&ctx, &agent).expect("assembled");
+    let names: Vec<_> = assembly.tools.iter().map(|tool| tool.name()).collect();
+    assert_eq!(names, ["\u{1f600}", "\u{ff61}"]);
+}
+
+#[test]
 fn sys_8_to_10_tools_are_ordered_before_the_listeners_and_by_code_units() {
     let (ctx, agent) = fresh();
     for name in ["b", "a", "B"] {

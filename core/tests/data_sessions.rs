@@ -150,7 +150,8 @@ fn ord_1_to_9_each_rule_refuses_what_breaks_it_and_nothing_else() {
     const T_END: (&str, &str) = ("turn/end", r#"{"turn":1,"reason":{"kind":"completed"}}"#);
     let h = ("request/header", header);
     // What stands before, the candidate, and whether it may follow.
-    let cases: Vec<(Vec<(&str, &str)>, (&str, &str), bool)> = vec![
+    type Item<'a> = (&'a str, &'a str);
+    let cases: Vec<(Vec<Item<'_>>, Item<'_>, bool)> = vec![
         (vec![], T, true),
         (vec![], ("turn/start", r#"{"turn":2}"#), false),
         (vec![T], ("turn/start", r#"{"turn":2}"#), false),

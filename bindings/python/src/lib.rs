@@ -10,6 +10,7 @@ mod errors;
 mod event;
 mod gate;
 mod host;
+mod jsonl;
 mod logs;
 mod models;
 mod notices;
@@ -61,6 +62,8 @@ mod _turnwheel {
     use super::event::{Event, Queue};
     #[pymodule_export]
     use super::host::Host;
+    #[pymodule_export]
+    use super::jsonl::JsonlFiles;
     #[pymodule_export]
     use super::models::{OpenAIChatOptions, ScriptedModel};
     #[pymodule_export]

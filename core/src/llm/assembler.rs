@@ -189,3 +189,18 @@ fn prune_blocks(object: &mut Object, kept: &[bool]) -> Option<()> {
     }
     Some(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::is_space;
+
+    #[test]
+    fn white_space_is_that_of_javascript() {
+        for space in "\t\n\u{b}\u{c}\r \u{a0}\u{1680}\u{2003}\u{2028}\u{2029}\u{202f}\u{3000}\u{feff}".chars() {
+            assert!(is_space(space), "{space:?}");
+        }
+        for other in "x\u{85}\u{200b}\u{180e}\u{0}".chars() {
+            assert!(!is_space(other), "{other:?}");
+        }
+    }
+}

@@ -16,7 +16,7 @@ import os as _os
 
 from . import _turnwheel
 from ._agent import Agent, AgentScope, EventStream, Inbox, Message, Receipt, RunResult, Session
-from ._context import Agents, Budget, Context, JsonlStore, Opening
+from ._context import Agents, Budget, Context, JsonlStore, Opening, RawLog
 from ._errors import (
     BugError,
     HostCodeError,
@@ -80,6 +80,7 @@ __all__ = [
     "PostExecute",
     "PreExecute",
     "PreStep",
+    "RawLog",
     "Receipt",
     "Registration",
     "RegistryError",

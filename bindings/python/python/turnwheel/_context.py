@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
 import math
 import os
+import pathlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn, TypedDict
@@ -21,11 +23,48 @@ Setup = Callable[[AgentScope], Awaitable[None] | None]
 
 
 @dataclass(frozen=True, slots=True)
+class RawLog:
+    """A session's log as it is stored. ``file_name`` is what to call an exported file (JL-22)."""
+
+    header: dict[str, Any]
+    file_name: str
+    text: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class JsonlStore:
-    """Sessions as JSONL files below ``root``; ``compression`` is ``"zstd"`` or ``"none"`` (plain text)."""
+    """Sessions as JSONL files below ``root``; ``compression`` is ``"zstd"`` or ``"none"`` (plain text).
+
+    Its methods look at the files only, also while agents write them; they fail with :class:`StoreError`.
+    """
 
     root: str | os.PathLike[str]
     compression: Literal["zstd", "none"] = "zstd"
+
+    def _files(self) -> _turnwheel.JsonlFiles:
+        return _turnwheel.JsonlFiles(os.fspath(self.root), self.compression == "zstd")
+
+    async def list(self) -> list[dict[str, Any]]:
+        """The headers of all stored sessions, in no order. Reads headers only (JL-16)."""
+        return [header for header, _ in await self.list_revisions()]
+
+    async def list_revisions(self) -> builtins.list[tuple[dict[str, Any], str]]:
+        """The headers with the revision of each: equal texts mean that nothing was written in between (JL-21)."""
+        return await asyncio.to_thread(self._files().list_revisions)
+
+    async def locate(self, session_id: str) -> pathlib.Path | None:
+        """The file of a stored session (JL-01)."""
+        path = await asyncio.to_thread(self._files().locate, session_id)
+        return pathlib.Path(path) if path is not None else None
+
+    async def revision(self, session_id: str) -> str | None:
+        """Which content a stored session has now (JL-21)."""
+        return await asyncio.to_thread(self._files().revision, session_id)
+
+    async def read_raw(self, session_id: str) -> RawLog | None:
+        """The exact text of a stored session, uncompressed: for an export, also of a log that cannot be opened."""
+        raw = await asyncio.to_thread(self._files().read_raw, session_id)
+        return RawLog(*raw) if raw is not None else None
 
 
 class Budget(TypedDict, total=False):
