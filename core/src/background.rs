@@ -2,7 +2,9 @@
 //! never run host code; results come back through channels whose wakers schedule a poll on the owner's thread.
 
 use crate::error::{Code, Error, Result};
+use std::cell::Cell;
 use std::future::Future;
+use std::marker::PhantomData;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -33,6 +35,33 @@ pub(crate) fn handle() -> Result<&'static Handle> {
     Ok(runtime.handle())
 }
 
+thread_local! {
+    static OUTSTANDING: Cell<usize> = const { Cell::new(0) };
+}
+
+/// How many background operations this thread waits for: requests, file operations, timers. Hosts whose process lives
+/// as long as it has something to wait for ask this after every pump.
+pub fn outstanding() -> usize {
+    OUTSTANDING.with(Cell::get)
+}
+
+/// One operation that the owner's thread waits for. Made and dropped there.
+pub(crate) struct Outstanding(PhantomData<*const ()>);
+
+impl Outstanding {
+    pub(crate) fn new() -> Self {
+        OUTSTANDING.with(|count| count.set(count.get() + 1));
+        Self(PhantomData)
+    }
+}
+
+impl Drop for Outstanding {
+    fn drop(&mut self) {
+        // The count may be gone before the last future of a thread is.
+        let _ = OUTSTANDING.try_with(|count| count.set(count.get() - 1));
+    }
+}
+
 /// Aborts a background task when nobody waits for it any more.
 struct AbortOnDrop(tokio::task::AbortHandle);
 
@@ -44,6 +73,7 @@ impl Drop for AbortOnDrop {
 
 /// Runs a future in the background. Dropping the returned future aborts it.
 pub(crate) async fn run<T: Send + 'static>(future: impl Future<Output = T> + Send + 'static) -> Result<T> {
+    let _outstanding = Outstanding::new();
     let (sender, receiver) = oneshot::channel();
     let task = handle()?.spawn(async move {
         let _ = sender.send(future.await);
@@ -55,6 +85,7 @@ pub(crate) async fn run<T: Send + 'static>(future: impl Future<Output = T> + Sen
 /// Runs a blocking function in the background. It runs to its end even if nobody waits.
 #[cfg(feature = "jsonl")]
 pub(crate) async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+    let _outstanding = Outstanding::new();
     let (sender, receiver) = oneshot::channel();
     handle()?.spawn_blocking(move || {
         let _ = sender.send(work());

@@ -8,6 +8,7 @@ mod clock;
 mod local;
 mod signal;
 
+pub use crate::background::outstanding as background_operations;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use local::{LocalBoxFuture, Oneshot, WakerSet, oneshot, yield_now};
 pub use signal::{Signal, SignalGuard};

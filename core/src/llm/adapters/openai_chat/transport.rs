@@ -39,6 +39,7 @@ pub(super) enum Event {
 pub(super) struct Exchange {
     events: Receiver<Event>,
     task: AbortHandle,
+    _outstanding: background::Outstanding,
 }
 
 impl Exchange {
@@ -80,7 +81,7 @@ impl Client {
                 let _ = sender.send(Event::Failed(failure)).await;
             }
         });
-        Ok(Exchange { events, task: task.abort_handle() })
+        Ok(Exchange { events, task: task.abort_handle(), _outstanding: background::Outstanding::new() })
     }
 
     async fn run(&self, url: Url, headers: HeaderMap, body: String, events: &Sender<Event>) -> Result<(), Failure> {

@@ -1,0 +1,372 @@
+//! What entries have in common, and those of realms, cores and contexts. The first argument is always the core's number.
+
+use crate::callbacks::Callback;
+use crate::host::Host;
+use crate::promises::Answer;
+use crate::raw::{Arguments, Js};
+use crate::realm::{self, Realm};
+use std::rc::Rc;
+use turnwheel::agent::ModelSelection;
+use turnwheel::context::Registration;
+use turnwheel::error::{Code, Error, Result};
+use turnwheel::host::{self, AgentSetup, ListenOptions, Options, Setup};
+use turnwheel::json::Value;
+use turnwheel::runtime::Signal;
+use turnwheel::{CancelCause, Context};
+
+/// JSON text as JavaScript writes it.
+pub fn json(text: &str) -> Result<Value> {
+    let parsed = turnwheel::json::parse_lossy(text.as_bytes());
+    Ok(parsed.map_err(|error| Error::new(Code::InvalidJson, error.to_string()))?.value)
+}
+
+/// The JSON at a position; null when it is not given.
+pub fn json_at(arguments: &Arguments, at: usize) -> Result<Value> {
+    arguments.optional_text(at).map_or(Ok(Value::Null), |text| json(&text))
+}
+
+/// A synchronous call of the user's.
+pub fn call(arguments: &Arguments, operation: impl FnOnce(&Rc<Host>) -> Result<Option<Js>>) -> Option<Js> {
+    let host = match realm::host(arguments.key(0)) {
+        Ok(host) => host,
+        Err(error) => return realm::throw(arguments.env, None, &error),
+    };
+    let result = operation(&host);
+    host.realm.after_call(&host);
+    result.unwrap_or_else(|error| realm::throw(arguments.env, Some(&host), &error))
+}
+
+/// A completion: something that JavaScript promised is there. Gives whether the core could go on at once.
+pub fn complete(arguments: &Arguments, operation: impl FnOnce(&Rc<Host>) -> Result<()>) -> Option<Js> {
+    let Ok(host) = realm::host(arguments.key(0)) else { return None };
+    let result = operation(&host);
+    let at_once = host.realm.after_completion(&host);
+    match result {
+        Ok(()) => Some(arguments.env.bool(at_once)),
+        Err(error) => realm::throw(arguments.env, Some(&host), &error),
+    }
+}
+
+/// The callback at a position; 0 is none.
+pub fn callback(host: &Rc<Host>, arguments: &Arguments, at: usize) -> Option<Callback> {
+    let id = arguments.key(at);
+    (id != 0).then(|| Callback::new(host, id))
+}
+
+fn registered(host: &Rc<Host>, arguments: &Arguments, registration: Registration) -> Option<Js> {
+    Some(arguments.env.number(host.put(registration) as f64))
+}
+
+/// `attach(handlers…) -> realm`
+pub fn attach(arguments: &Arguments) -> Option<Js> {
+    Realm::attach(arguments).map(|id| arguments.env.number(id as f64))
+}
+
+/// `pump(realm, isNewSlice)`
+pub fn pump(arguments: &Arguments) -> Option<Js> {
+    realm::realm(arguments.key(0))?.run_scheduled(arguments.flag(1));
+    None
+}
+
+/// `codes() -> json`: every error code with its number.
+pub fn codes(arguments: &Arguments) -> Option<Js> {
+    let codes: Vec<String> = Code::ALL.iter().map(|(name, number)| format!("\"{name}\":{number}")).collect();
+    Some(arguments.env.text(&format!("{{{}}}", codes.join(","))))
+}
+
+/// `texts() -> json`: the runtime's own texts that reach a model, by key.
+pub fn texts(arguments: &Arguments) -> Option<Js> {
+    use turnwheel::texts;
+    let texts = turnwheel::json!({
+        "TOOL_ABORTED_BEFORE_DISPATCH": texts::TOOL_ABORTED_BEFORE_DISPATCH,
+        "TOOL_ABORTED": texts::TOOL_ABORTED,
+        "TOOL_NOT_STARTED": texts::TOOL_NOT_STARTED,
+        "TOOL_OUTCOME_UNKNOWN": texts::TOOL_OUTCOME_UNKNOWN,
+        "TOOL_SCHEDULER_FAILED": texts::TOOL_SCHEDULER_FAILED,
+        "UNKNOWN_TOOL": texts::UNKNOWN_TOOL,
+        "INVALID_ARGS": texts::INVALID_ARGS,
+        "CONTEXT_SNAPSHOT": texts::CONTEXT_SNAPSHOT,
+        "CONTEXT_CLEARED": texts::CONTEXT_CLEARED,
+        "HARNESS_IDENTITY": texts::HARNESS_IDENTITY,
+        "RESULT_BLOCKED": texts::RESULT_BLOCKED,
+    });
+    Some(arguments.env.text(&texts.to_text()))
+}
+
+/// `open(realm, options) -> core`
+pub fn open(arguments: &Arguments) -> Option<Js> {
+    let realm = realm::realm(arguments.key(0))?;
+    let open = || {
+        let options = json_at(arguments, 1)?;
+        let ctx = host::context_builder(Options::new(&options, "a context")?)?.try_build()?;
+        Host::new(realm, ctx)
+    };
+    match open() {
+        Ok(host) => Some(arguments.env.number(host.id as f64)),
+        Err(error) => realm::throw(arguments.env, None, &error),
+    }
+}
+
+/// `root(core) -> ctx`
+pub fn root(arguments: &Arguments) -> Option<Js> {
+    call(arguments, |host| Ok(Some(arguments.env.number(host.put(host.ctx.clone()) as f64))))
+}
+
+/// `kill(core)`: drops everything at once.
+pub fn kill(arguments: &Arguments) -> Option<Js> {
+    if let Ok(host) = realm::host(arguments.key(0)) {
+        host.close();
+        host.realm.after_call(&host);
+    }
+    None
+}
+
+/// `release(core, key)`: JavaScript has no object of that key any more.
+pub fn release(arguments: &Arguments) -> Option<Js> {
+    if let Ok(host) = realm::host(arguments.key(0)) {
+        host.remove(arguments.key(1));
+        host.realm.after_call(&host);
+    }
+    None
+}
+
+/// `hold(core, seat)`: JavaScript has an object for a seat, and releases it later.
+pub fn hold(arguments: &Arguments) -> Option<Js> {
+    if let Ok(host) = realm::host(arguments.key(0)) {
+        host.hold(arguments.key(1));
+    }
+    None
+}
+
+/// `answer(core, pending, isOk, json?)`: a callback's promise settled.
+pub fn answer(arguments: &Arguments) -> Option<Js> {
+    complete(arguments, |host| {
+        let text = arguments.optional_text(3);
+        let result = match arguments.flag(2) {
+            true => Ok(text),
+            false => Err(host.error_from(&text.unwrap_or_default())),
+        };
+        host.answer(arguments.key(1), result);
+        Ok(())
+    })
+}
+
+/// `giveUp(core, promise)`: nobody waits for a promise any more.
+pub fn give_up(arguments: &Arguments) -> Option<Js> {
+    call(arguments, |host| {
+        if let Some(exported) = host.take_exported(arguments.key(1)) {
+            exported.give_up();
+        }
+        Ok(None)
+    })
+}
+
+/// `close(core, promise, callerSeat, callerContext)`
+pub fn close(arguments: &Arguments) -> Option<Js> {
+    call(arguments, |host| {
+        let ctx = host.ctx.clone();
+        host.as_caller(arguments.key(2), arguments.key(3), || {
+            host.export(arguments.key(1), async move { ctx.close().await });
+        });
+        Ok(None)
+    })
+}
+
+/// `on(core, ctx, event, options, callback) -> registration`
+pub fn on(arguments: &Arguments) -> Option<Js> {
+    call(arguments, |host| {
+        let ctx = host.get::<Context>(arguments.key(1))?;
+        let options = ListenOptions::from_value(&json_at(arguments, 3)?)?;
+        let listener = Callback::new(host, arguments.key(4));
+        let registration = host::listen(&ctx, &arguments.text(2), options, Rc::new(listener))?;
+        Ok(registered(host, arguments, registration))
+    })
+}
+
+/// `undo(core, registration)`
+pub fn undo(arguments: &Arguments) -> Option<Js> {
+    call(arguments, |host| {
+        if let Ok(registration) = host.get::<Registration>(arguments.key(1)) {
+            host.remove(arguments.key(1));
+            if let Some(undone) = registration.dispose() {
+                host.runtime.spawn(undone);
+            }
+        }
+        Ok(None)
+    })
+}
+
+/// `tool(core, ctx, options, body, classify, finalize) -> registration`
+pub fn tool(arguments: &Arguments) -> Option<Js> {
+    call(arguments, |host| {
+        let ctx = host.get::<Context>(arguments.key(1))?;
+        let (options, body) = (json_at(arguments, 2)?, Callback::new(host, arguments.key(3)));
+        let mut tool = host::tool(Options::new(&options, "a tool")?, move |call| body.clone().tool_body(call))?;
+        if let Some(classify) = callback(host, arguments, 4) {
+            tool = classify.classifies(tool);
+        }
+        if let Some(finalize) = callback(host, arguments, 5) {
+            tool = finalize.finalizes(tool);
+        }
+        Ok(registered(host, arguments, ctx.tools().register(tool)?))
+    })
+}
+
+/// `restrict(core, ctx, {allow?, deny?}) -> registration`
+pub fn restrict(arguments: &Arguments) -> Option<Js> {
+    call(arguments, |host| {
+        let ctx = host.get::<Context>(arguments.key(1))?;
+        let value = json_at(arguments, 2)?;
+        let options = Options::new(&value, "a restriction")?;
+        let (allow, deny) = (options.texts("allow")?, options.texts("deny")?);
+        options.finish()?;
+        Ok(registered(host, arguments, ctx.tools().restrict(allow, deny)?))
+    })
+}
+
+/// `toolSchemas(core, ctx) -> json`: what the model is shown of the tools visible in a context.
+pub fn tool_schemas(arguments: &Arguments) -> Option<Js> {
+    call(arguments, |host| {
+        let ctx = host.get::<Context>(arguments.key(1))?;
+        let schemas: Vec<String> = ctx.tools().schemas().iter().map(|tool| tool.json().to_owned()).collect();
+        Ok(Some(arguments.env.text(&format!("[{}]", schemas.join(",")))))
+    })
+}
+
+/// `prompt(core, ctx, input, compute) -> registration?`
+pub fn prompt(arguments: &Arguments) -> Option<Js> {
+    call(arguments, |host| {
+        let ctx = host.get::<Context>(arguments.key(1))?;
+        let input = json_at(arguments, 2)?;
+        let computed = callback(host, arguments, 3).map(Callback::text);
+        let registration = host::prompt_input(&ctx, Options::new(&input, "a prompt input")?, computed)?;
+        Ok(registration.and_then(|registration| registered(host, arguments, registration)))
+    })
+}
+
+/// `model(core, ctx, provider, options, stream) -> registration`: a built-in adapter, or one that JavaScript writes, of
+/// which `options` say what is known of its models.
+pub fn model(arguments: &Arguments) -> Option<Js> {
+    call(arguments, |host| {
+        let ctx = host.get::<Context>(arguments.key(1))?;
+        let value = json_at(arguments, 3)?;
+        let options = Options::new(&value, "a model adapter")?;
+        let provider = arguments.text(2);
+        let registration = match callback(host, arguments, 4) {
+            None => ctx.llm().register(&provider, RcAdapter(host::adapter(options)?))?,
+            Some(stream) => {
+                let mut adapter = stream.adapter();
+                for (name, info) in options.members("models")?.iter() {
+                    let known = host::model_info(Options::new(info, &format!("model `{name}`"))?)?;
+                    adapter = adapter.model(name, known);
+                }
+                options.finish()?;
+                ctx.llm().register(&provider, adapter)?
+            }
+        };
+        Ok(registered(host, arguments, registration))
+    })
+}
+
+/// An adapter that is shared already.
+struct RcAdapter(Rc<dyn turnwheel::llm::Adapter>);
+
+impl turnwheel::llm::Adapter for RcAdapter {
+    fn model_info(
+        &self,
+        provider: &str,
+        model: &str,
+        signal: &Signal,
+    ) -> turnwheel::runtime::LocalBoxFuture<Result<turnwheel::llm::ModelInfo>> {
+        self.0.model_info(provider, model, signal)
+    }
+
+    fn stream(&self, request: turnwheel::llm::ModelRequest) -> turnwheel::llm::ChunkStream {
+        self.0.stream(request)
+    }
+}
+
+/// `selection(core, ctx, choice?) -> selection`: lets a choice of route rule the agent of a context.
+pub fn selection(arguments: &Arguments) -> Option<Js> {
+    call(arguments, |host| {
+        let ctx = host.get::<Context>(arguments.key(1))?;
+        let selection = ModelSelection::new(host::model_choice(&json_at(arguments, 2)?)?);
+        selection.install(&ctx)?;
+        Ok(Some(arguments.env.number(host.put(selection) as f64)))
+    })
+}
+
+/// `select(core, selection, choice?)`
+pub fn select(arguments: &Arguments) -> Option<Js> {
+    call(arguments, |host| {
+        let choice = host::model_choice(&json_at(arguments, 2)?)?;
+        host.get::<ModelSelection>(arguments.key(1))?.select(choice);
+        Ok(None)
+    })
+}
+
+/// `openAgent(core, promise, ctx, id, options, setup, signal, callerSeat, callerContext)`: resolves with its seat.
+pub fn open_agent(arguments: &Arguments) -> Option<Js> {
+    call(arguments, |host| {
+        let ctx = host.get::<Context>(arguments.key(2))?;
+        let options = json_at(arguments, 4)?;
+        let compose = callback(host, arguments, 5).map(|setup| -> AgentSetup {
+            Box::new(move |ctx| Box::pin(setup.setup(ctx)))
+        });
+        let signal = match arguments.key(6) {
+            0 => None,
+            key => Some((*host.get::<Signal>(key)?).clone()),
+        };
+        let setup = Setup { compose, signal };
+        let opening = host::open_agent(&ctx, &arguments.text(3), Options::new(&options, "an agent")?, setup)?;
+        let weak = Rc::downgrade(host);
+        host.as_caller(arguments.key(7), arguments.key(8), || {
+            host.export(arguments.key(1), async move {
+                let agent = opening.await?;
+                let closed = || Error::new(Code::RuntimeClosed, "the context is closed");
+                let host = weak.upgrade().ok_or_else(closed)?;
+                Ok(Answer::Number(host.seat_of(&agent)))
+            });
+        });
+        Ok(None)
+    })
+}
+
+/// `newSignal(core) -> signal`
+pub fn new_signal(arguments: &Arguments) -> Option<Js> {
+    call(arguments, |host| Ok(Some(arguments.env.number(host.put(Signal::new()) as f64))))
+}
+
+/// `fireSignal(core, signal)`
+pub fn fire_signal(arguments: &Arguments) -> Option<Js> {
+    call(arguments, |host| {
+        host.get::<Signal>(arguments.key(1))?.cancel(CancelCause::User);
+        Ok(None)
+    })
+}
+
+/// `findAgent(core, id) -> seat`, 0 for none.
+pub fn find_agent(arguments: &Arguments) -> Option<Js> {
+    call(arguments, |host| {
+        let agent = host.ctx.find_agent(&arguments.text(1));
+        Ok(Some(arguments.env.number(agent.map_or(0, |agent| host.seat_of(&agent)) as f64)))
+    })
+}
+
+/// `agentIds(core) -> json`: the live agents, in order of registration.
+pub fn agent_ids(arguments: &Arguments) -> Option<Js> {
+    call(arguments, |host| {
+        let ids: Vec<Value> = host.ctx.agents().iter().map(|agent| Value::from(agent.id().as_str())).collect();
+        Ok(Some(arguments.env.text(&Value::Array(ids).to_text())))
+    })
+}
+
+/// `forkSession(core, from, at?, id?) -> seat`
+pub fn fork_session(arguments: &Arguments) -> Option<Js> {
+    call(arguments, |host| {
+        let value = json_at(arguments, 2)?;
+        let at = value.as_f64().map(|at| if at < 0.0 { u64::MAX } else { at as u64 });
+        let session = host.ctx.fork_session(&arguments.text(1), at, arguments.optional_text(3).map(Into::into))?;
+        Ok(Some(arguments.env.number(host.seat(&session, None) as f64)))
+    })
+}

@@ -1,0 +1,169 @@
+// Contexts: what an application composes its agents with.
+
+import type { Agent } from './agent.js';
+import { asNobody, Core } from './core.js';
+import { TurnwheelError } from './errors.js';
+import type { Adapter, BuiltInAdapter, ModelInfos } from './models.js';
+import { native } from './native.js';
+import { Registrar, type Registration } from './registrar.js';
+import type { Session } from './session.js';
+
+/** Limits on what may be spent; `null` is no limit. `tokens` counts input, cached input and output. */
+export interface Budget {
+  steps?: number | null;
+  toolCalls?: number | null;
+  tokens?: number | null;
+  wallMs?: number | null;
+}
+
+/** Sessions as JSONL files below `path`. */
+export interface JsonlStore {
+  path: string;
+  /** `zstd` by default; `none` is plain text. */
+  compression?: 'zstd' | 'none';
+}
+
+/** Options of a context. */
+export interface ContextOptions {
+  /** Where sessions are kept: a directory, or a store; in memory when absent. */
+  store?: string | JsonlStore;
+  /** When the log is made durable; `effects`, the default, is before each model request and tool. */
+  durability?: 'effects' | 'every-event' | 'turn' | 'relaxed';
+  maxParallelToolCalls?: number;
+  /** What one turn may spend; 200 steps unless you say otherwise. */
+  turnBudget?: Budget;
+  /** What an agent may spend in its session's life. */
+  agentBudget?: Budget;
+  /** Cancels a turn after so many milliseconds. */
+  turnTimeoutMs?: number;
+}
+
+/** The live agents of a context. */
+export class Agents implements Iterable<Agent> {
+  readonly #core: Core;
+
+  /** @internal */
+  constructor(core: Core) {
+    this.#core = core;
+  }
+
+  /** The live agent of an id. */
+  get(id: string): Agent | undefined {
+    if (this.#core.isClosed) return undefined;
+    const seat = native.findAgent(this.#core.id, id);
+    return seat === 0 ? undefined : this.#core.agent(seat);
+  }
+
+  /** The ids, in order of registration. */
+  get ids(): string[] {
+    return this.#core.isClosed ? [] : (JSON.parse(native.agentIds(this.#core.id)) as string[]);
+  }
+
+  get size(): number {
+    return this.ids.length;
+  }
+
+  *[Symbol.iterator](): Generator<Agent, void, undefined> {
+    for (const id of this.ids) {
+      const agent = this.get(id);
+      if (agent !== undefined) yield agent;
+    }
+  }
+}
+
+/** The model routes of a context. */
+export class Models {
+  readonly #registrar: Registrar;
+
+  /** @internal */
+  constructor(registrar: Registrar) {
+    this.#registrar = registrar;
+  }
+
+  /** Registers a route: `openAIChat({…})`, `scripted(…)`, or an async generator function of the request. */
+  register(provider: string, adapter: BuiltInAdapter | Adapter, infos: ModelInfos = {}): Registration {
+    return this.#registrar.model(provider, adapter, infos);
+  }
+}
+
+/**
+ * Composes agents: model routes, tools, listeners, prompt, and where sessions are kept.
+ *
+ * `await using ctx = new Context()` closes it at the end of the block.
+ */
+export class Context extends Registrar implements AsyncDisposable {
+  /** The live agents. */
+  readonly agents: Agents;
+  /** The model routes. */
+  readonly llm: Models;
+  #closing: Promise<void> | undefined;
+
+  constructor(options: ContextOptions = {}) {
+    const { store, ...rest } = options;
+    const native_: { [key: string]: unknown } = { ...rest };
+    if (typeof store === 'string') native_['store'] = { kind: 'jsonl', root: store };
+    else if (store !== undefined) {
+      const { path, ...how } = store;
+      native_['store'] = { kind: 'jsonl', root: path, ...how };
+    }
+    const core = new Core(JSON.stringify(native_));
+    super(core, () => native.root(core.id));
+    this.agents = new Agents(core);
+    this.llm = new Models(this);
+  }
+
+  /** Forks a bare session from a live one, up to and including the event `at`. */
+  forkSession(from: string, options: { at?: number; id?: string } = {}): Session {
+    const at = options.at === undefined ? undefined : JSON.stringify(options.at);
+    return this.core.session(native.forkSession(this.core.id, from, at, options.id));
+  }
+
+  /** The agent in whose turn the running code is, if any. */
+  get initiator(): Agent | undefined {
+    const { seat, context } = this.core.caller();
+    return seat === 0 || native.turnContext(this.core.id, seat) !== context ? undefined : this.core.agent(seat);
+  }
+
+  /** Runs `operation` as nobody's doing, although it is called inside a turn. */
+  withoutInitiator<R>(operation: () => R): R {
+    return asNobody(operation);
+  }
+
+  /**
+   * Disposes every agent, makes everything durable, and undoes what was registered. The context cannot be used again.
+   * Rejects with `SELF_WAIT` inside a turn of one of its agents.
+   */
+  close(): Promise<void> {
+    return (this.#closing ??= this.#close().catch((error: unknown) => {
+      if (!this.core.isClosed) this.#closing = undefined;
+      throw error;
+    }));
+  }
+
+  async #close(): Promise<void> {
+    const { core } = this;
+    const caller = core.caller();
+    try {
+      await core.promise((id) => native.close(core.id, id, caller.seat, caller.context));
+    } catch (error) {
+      if (error instanceof TurnwheelError && error.code === 'SELF_WAIT') throw error;
+      this.#kill();
+      throw error;
+    }
+    this.#kill();
+  }
+
+  /** Drops everything at once, as a crash would: nothing is stopped in order, stored or told. For tests of just that. */
+  abandon(): void {
+    if (!this.core.isClosed) this.#kill();
+  }
+
+  #kill(): void {
+    native.kill(this.core.id);
+    this.core.end();
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
+  }
+}

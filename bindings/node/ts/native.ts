@@ -1,0 +1,118 @@
+// The native module: where it is looked for, and what it offers.
+
+import { TurnwheelError } from './errors.js';
+
+/** @internal Numbers name things: `core`, `ctx`, `seat` and the like are keys of native things. */
+export interface Native {
+  attach(...handlers: ((...values: never[]) => unknown)[]): number;
+  pump(realm: number, isNewSlice: boolean): void;
+  codes(): string;
+  texts(): string;
+  open(realm: number, options: string): number;
+  root(core: number): number;
+  kill(core: number): void;
+  release(core: number, key: number): void;
+  hold(core: number, seat: number): void;
+  answer(core: number, pending: number, isOk: boolean, json?: string): void;
+  giveUp(core: number, promise: number): void;
+  close(core: number, promise: number, seat: number, context: number): void;
+  on(core: number, ctx: number, event: string, options: string, callback: number): number;
+  undo(core: number, registration: number): void;
+  tool(core: number, ctx: number, options: string, body: number, classify: number, finalize: number): number;
+  restrict(core: number, ctx: number, options: string): number;
+  toolSchemas(core: number, ctx: number): string;
+  prompt(core: number, ctx: number, input: string, compute: number): number | undefined;
+  model(core: number, ctx: number, provider: string, options: string, stream: number): number;
+  selection(core: number, ctx: number, choice: string): number;
+  select(core: number, selection: number, choice: string): void;
+  openAgent(core: number, promise: number, ctx: number, id: string, options: string, setup: number, signal: number, seat: number, context: number): void;
+  newSignal(core: number): number;
+  fireSignal(core: number, signal: number): void;
+  findAgent(core: number, id: string): number;
+  agentIds(core: number): string;
+  forkSession(core: number, from: string, at: string | undefined, id: string | undefined): number;
+  send(core: number, seat: number, target: string, wakeup: boolean, message: string, context: number, callerSeat: number, callerContext: number): string;
+  run(core: number, promise: number, seat: number, message: string, context: number, callerSeat: number, callerContext: number): void;
+  stream(core: number, seat: number, message: string, context: number, callerSeat: number, callerContext: number): number;
+  streamMessage(core: number, stream: number): string;
+  streamNext(core: number, promise: number, stream: number): void;
+  streamDrop(core: number, stream: number, isCancelled: boolean): void;
+  wake(core: number, seat: number, callerSeat: number, callerContext: number): void;
+  cancel(core: number, seat: number, cause: string, keepInbox: boolean): void;
+  state(core: number, seat: number): string;
+  status(core: number, seat: number): string;
+  isDisposed(core: number, seat: number): boolean;
+  whenIdle(core: number, promise: number, seat: number, callerSeat: number, callerContext: number): void;
+  maintain(core: number, promise: number, seat: number, task: number, callerSeat: number, callerContext: number): void;
+  receiptState(core: number, seat: number, id: string): string | undefined;
+  receiptSettled(core: number, promise: number, seat: number, id: string, callerSeat: number, callerContext: number): void;
+  turnContext(core: number, seat: number): number;
+  flush(core: number, promise: number, seat: number): void;
+  dispose(core: number, promise: number, seat: number, callerSeat: number, callerContext: number): void;
+  agentCtx(core: number, seat: number): number;
+  pending(core: number, seat: number, target: string): string;
+  splice(core: number, seat: number, target: string, start: number, deleteCount: number, messages: string): string;
+  insert(core: number, seat: number, target: string, messages: string, atHead: boolean): void;
+  replace(core: number, seat: number, id: string, message: string): boolean;
+  remove(core: number, seat: number, id: string): boolean;
+  clearInbox(core: number, seat: number): void;
+  subject(core: number, key: number): string;
+  watch(core: number, key: number, callback: number): string | undefined;
+  next(core: number, promise: number, key: number, edited: string | undefined): void;
+  push(core: number, key: number, chunk: string): boolean;
+  pushText(core: number, key: number, index: number, text: string, isReasoning: boolean): boolean;
+  deferContext(core: number, key: number, message: string): void;
+  concludeTurn(core: number, key: number): void;
+  sessionId(core: number, seat: number): string;
+  header(core: number, seat: number): string;
+  length(core: number, seat: number): number;
+  eventJson(core: number, seat: number, seq: number): string;
+  eventType(core: number, seat: number, seq: number): number;
+  eventTime(core: number, seat: number, seq: number): number;
+  eventText(core: number, seat: number, seq: number): string;
+  follow(core: number, promise: number, seat: number, seq: number): void;
+  history(core: number, seat: number): string;
+  append(core: number, seat: number, type: string, data: string): number;
+  appendRaw(core: number, seat: number, event: string): number;
+  consumedWork(core: number, seat: number): string;
+  emit(core: number, seat: number, notice: string): void;
+}
+
+/** @internal The libc that this process runs on: `musl` on Alpine and its kin, `gnu` elsewhere on Linux. */
+export function libc(): 'gnu' | 'musl' | '' {
+  if (process.platform !== 'linux') return '';
+  const report = process.report?.getReport() as { header?: { glibcVersionRuntime?: string } } | undefined;
+  return report?.header?.glibcVersionRuntime === undefined ? 'musl' : 'gnu';
+}
+
+/** @internal The name that this machine's library goes by, as in `linux-x64-gnu`. */
+export function platform(): string {
+  const { platform, arch } = process;
+  if (platform === 'linux') return `linux-${arch}-${libc()}`;
+  return platform === 'win32' ? `win32-${arch}-msvc` : `${platform}-${arch}`;
+}
+
+function load(): Native {
+  const here = platform();
+  const places = [`turnwheel-${here}`, `../npm/${here}/turnwheel.${here}.node`];
+  const given = process.env['TURNWHEEL_NATIVE'];
+  if (given !== undefined && given !== '') places.unshift(given);
+  const failures: string[] = [];
+  for (const place of places) {
+    try {
+      return require(place) as Native;
+    } catch (error) {
+      const { code, message } = error as { code?: string; message?: string };
+      const isMissing = code === 'MODULE_NOT_FOUND' && message?.includes(`'${place}'`) === true;
+      failures.push(`${place}: ${isMissing ? 'not there' : (message ?? String(error))}`);
+    }
+  }
+  const message =
+    `turnwheel has no native library for this machine (${here}, Node-API ${process.versions['napi'] ?? 'none'}). ` +
+    `Looked for, in this order: ${failures.join('; ')}. ` +
+    'Install without --omit=optional and without a lock file of another platform, or build it: npm run build:native.';
+  throw new TurnwheelError('HOST_ERROR', message);
+}
+
+/** @internal */
+export const native: Native = load();
