@@ -14,8 +14,12 @@ CACHE  := $(or $(TURNWHEEL_CACHE),target/cache)
 INTERCHANGE := $(CACHE)/interchange
 RUST_SOURCES := $(shell find core bindings/python/src -name '*.rs') $(shell find . -name Cargo.toml -not -path './target/*') Cargo.lock
 PY_SOURCES   := $(shell find bindings/python/python -name '*.py*' -not -name '*.pyc')
+NODE_RUST    := $(shell find core bindings/node/src -name '*.rs') $(shell find . -name Cargo.toml -not -path './target/*') Cargo.lock
+NODE_SOURCES := $(shell find bindings/node/ts -name '*.ts') $(wildcard bindings/node/scripts/*.mjs) bindings/node/package.json bindings/node/tsconfig.json
 
-.PHONY: help demo demo-real test lint test-rust test-python test-real conformance samples interchange sim bench clean
+.PHONY: help demo demo-real test lint test-rust test-python test-node test-real conformance conformance-rust conformance-node samples interchange sim bench clean
+
+CONFORMANCE = --pending tests/conformance/pending.txt --decisions tests/conformance/decisions $(or $(SCENARIOS),tests/conformance/scenarios)
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -26,7 +30,7 @@ demo: $(STAMPS)/package ## run the main job offline, or on TURNWHEEL_BASE_URL
 demo-real: $(STAMPS)/package $(STAMPS)/model ## run the main job on a real local model
 	$(BIN)/python tests/real/serve.py -- $(BIN)/python examples/python/demo.py
 
-test: lint test-rust test-python test-real interchange ## run every test of every language
+test: lint test-rust test-python test-node test-real interchange ## run every test of every language
 
 lint: $(STAMPS)/tools ## formatters, linters and type checkers
 	cargo fmt --all --check
@@ -44,13 +48,23 @@ test-python: $(STAMPS)/package ## the Python package, its types and its examples
 	cd bindings/python && ../../$(BIN)/mypy --strict -p turnwheel && ../../$(BIN)/mypy --strict ../../examples/python/assistant.py
 	$(BIN)/python -m pytest -q bindings/python/tests
 
+test-node: $(STAMPS)/node ## the Node package: conformance, idioms, types, packages, examples
+	$(MAKE) --no-print-directory conformance HOST=node
+	$(MAKE) --no-print-directory conformance HOST=node SCENARIOS=tests/conformance/scenarios-own
+	cd bindings/node && npm test --silent
+
 test-real: $(STAMPS)/package $(STAMPS)/model ## a real language model behind llama.cpp's server
 	$(BIN)/python tests/real/serve.py -- $(BIN)/python -m pytest -q tests/real
 
-conformance: ## make conformance HOST=rust SCENARIOS=<dir>: run any folder of scenarios
-	@test "$(HOST)" = rust || { echo "HOST must be rust; runners of other hosts come with those hosts"; exit 2; }
-	@cargo run --quiet --locked -p turnwheel-conformance --bin conformance -- \
-		--pending tests/conformance/pending.txt --decisions tests/conformance/decisions $(or $(SCENARIOS),tests/conformance/scenarios)
+conformance: ## make conformance HOST=rust|node SCENARIOS=<dir>: run any folder of scenarios
+	@case "$(HOST)" in rust|node) ;; *) echo "HOST must be rust or node; runners of other hosts come with those hosts"; exit 2;; esac
+	@$(MAKE) --no-print-directory --silent conformance-$(HOST)
+
+conformance-rust:
+	@cargo run --quiet --locked -p turnwheel-conformance --bin conformance -- $(CONFORMANCE)
+
+conformance-node: $(STAMPS)/node
+	@node bindings/node/tests/conformance/run.mjs $(CONFORMANCE)
 
 samples: ## make samples DIR=<dir>: check any folder in the layout of tests/samples
 	@cargo run --quiet --locked -p turnwheel --example check_samples -- $(or $(DIR),tests/samples)
@@ -87,6 +101,15 @@ $(STAMPS)/tools: bindings/python/requirements-dev.txt | $(BIN)/python
 # The Python package is a release build: what users run is what is tested.
 $(STAMPS)/package: $(STAMPS)/tools $(RUST_SOURCES) $(PY_SOURCES)
 	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --quiet --release --locked -m bindings/python/Cargo.toml
+	@touch $@
+
+$(STAMPS)/node-tools: bindings/node/package.json bindings/node/package-lock.json | $(STAMPS)/machine
+	cd bindings/node && npm ci --no-fund --no-audit --loglevel=error
+	@touch $@
+
+# Like the Python package a release build: what users run is what is tested.
+$(STAMPS)/node: $(STAMPS)/node-tools $(NODE_RUST) $(NODE_SOURCES)
+	cd bindings/node && node scripts/build.mjs
 	@touch $@
 
 # The reference and the Node it needs, from npm.

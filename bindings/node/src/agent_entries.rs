@@ -296,9 +296,7 @@ pub fn replace(arguments: &Arguments) -> Option<Js> {
 
 /// `remove(core, seat, id) -> bool`
 pub fn remove(arguments: &Arguments) -> Option<Js> {
-    call(arguments, |host| {
-        Ok(Some(arguments.env.bool(inbox(host, arguments)?.inbox().remove(&arguments.text(2))?)))
-    })
+    call(arguments, |host| Ok(Some(arguments.env.bool(inbox(host, arguments)?.inbox().remove(&arguments.text(2))?))))
 }
 
 /// `clearInbox(core, seat)`

@@ -13,9 +13,10 @@ use turnwheel::host::{
 use turnwheel::json::Value;
 use turnwheel::llm::ModelRequest;
 use turnwheel::runtime::{LocalBoxFuture, Signal, SignalGuard};
+use turnwheel::session::Event;
 use turnwheel::system_prompt::PromptText;
 use turnwheel::tools::{ToolCallInfo, ToolOutcome};
-use turnwheel::{Agent, Block, Tool, ToolCall, ToolOutput};
+use turnwheel::{Agent, Block, Session, Tool, ToolCall, ToolOutput};
 
 /// A function that JavaScript keeps, and the core to call it through.
 #[derive(Clone)]
@@ -88,12 +89,7 @@ impl Callback {
     }
 
     /// Calls it about something that may be cancelled; the answer may take its time.
-    fn start(
-        &self,
-        agent: Option<&Agent>,
-        shape: Shape,
-        subject: Subject,
-    ) -> Result<(KeyGuard, Pending)> {
+    fn start(&self, agent: Option<&Agent>, shape: Shape, subject: Subject) -> Result<(KeyGuard, Pending)> {
         let host = self.host()?;
         let key = host.put(subject);
         let guard = KeyGuard { host: host.clone(), key };
@@ -169,6 +165,25 @@ impl Callback {
                 _ => None,
             })
         })
+    }
+
+    /// Refuses an event before it is committed, by throwing.
+    pub fn checks(&self, session: &Session, event: &Event) -> Result<()> {
+        let host = self.host()?;
+        let seat = host.seat(session, None);
+        let json = Some(event.json());
+        host.ask(&Call { callback: self.kept.id(), context: 0, seat, shape: Shape::Check, key: 0, json }).map(drop)
+    }
+
+    /// Refuses a tool call before it runs: the answer is the reason.
+    pub fn guards(&self, call: &ToolCallInfo) -> Result<Option<String>> {
+        let json = turnwheel::json!({
+            "callId": call.call_id.as_str(), "name": call.name.as_str(), "arguments": call.arguments.clone(),
+        });
+        match self.ask(call.agent.as_ref(), Shape::Check, Some(&json.to_text()))? {
+            Some(reason) => Ok(parsed(&reason)?.as_str().map(str::to_owned)),
+            None => Ok(None),
+        }
     }
 
     /// An adapter whose chunks JavaScript pushes.

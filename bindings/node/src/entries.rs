@@ -7,6 +7,7 @@ use crate::raw::{Arguments, Js};
 use crate::realm::{self, Realm};
 use std::rc::Rc;
 use turnwheel::agent::ModelSelection;
+use turnwheel::config::ConfiguredAgent;
 use turnwheel::context::Registration;
 use turnwheel::error::{Code, Error, Result};
 use turnwheel::host::{self, AgentSetup, ListenOptions, Options, Setup};
@@ -224,6 +225,37 @@ pub fn restrict(arguments: &Arguments) -> Option<Js> {
     })
 }
 
+/// `checkEvents(core, ctx, check) -> registration`
+pub fn check_events(arguments: &Arguments) -> Option<Js> {
+    call(arguments, |host| {
+        let ctx = host.get::<Context>(arguments.key(1))?;
+        let check = Callback::new(host, arguments.key(2));
+        let registration = ctx.check_events(move |session, event| check.checks(session, event))?;
+        Ok(registered(host, arguments, registration))
+    })
+}
+
+/// `guard(core, ctx, guard) -> registration`
+pub fn guard(arguments: &Arguments) -> Option<Js> {
+    call(arguments, |host| {
+        let ctx = host.get::<Context>(arguments.key(1))?;
+        let guard = Callback::new(host, arguments.key(2));
+        let registration = ctx.tools().guard(move |call| guard.guards(call))?;
+        Ok(registered(host, arguments, registration))
+    })
+}
+
+/// `startAgents(core, ctx, entries)`: as an application's configuration would (CFG).
+pub fn start_agents(arguments: &Arguments) -> Option<Js> {
+    call(arguments, |host| {
+        let ctx = host.get::<Context>(arguments.key(1))?;
+        let value = json_at(arguments, 2)?;
+        let entries = value.as_array().unwrap_or_default().iter().map(ConfiguredAgent::from_value);
+        ctx.start_agents(&entries.collect::<Result<Vec<_>>>()?)?;
+        Ok(None)
+    })
+}
+
 /// `toolSchemas(core, ctx) -> json`: what the model is shown of the tools visible in a context.
 pub fn tool_schemas(arguments: &Arguments) -> Option<Js> {
     call(arguments, |host| {
@@ -310,9 +342,8 @@ pub fn open_agent(arguments: &Arguments) -> Option<Js> {
     call(arguments, |host| {
         let ctx = host.get::<Context>(arguments.key(2))?;
         let options = json_at(arguments, 4)?;
-        let compose = callback(host, arguments, 5).map(|setup| -> AgentSetup {
-            Box::new(move |ctx| Box::pin(setup.setup(ctx)))
-        });
+        let compose =
+            callback(host, arguments, 5).map(|setup| -> AgentSetup { Box::new(move |ctx| Box::pin(setup.setup(ctx))) });
         let signal = match arguments.key(6) {
             0 => None,
             key => Some((*host.get::<Signal>(key)?).clone()),

@@ -211,6 +211,8 @@ pub enum Shape {
     Finalize = 7,
     /// A signal fired: `(cause)`. Answers nothing.
     Aborted = 8,
+    /// A check before something is committed or run: `(about)`. Refuses by throwing, or by a reason; answers at once.
+    Check = 9,
 }
 
 impl Host {
@@ -258,4 +260,3 @@ impl Host {
         }
     }
 }
-

@@ -231,8 +231,7 @@ extern "C" fn trampoline(env: sys::napi_env, info: sys::napi_callback_info) -> J
     let mut values = [null_mut(); MAX_ARGUMENTS];
     let (mut count, mut data) = (MAX_ARGUMENTS, null_mut());
     // SAFETY: Node-API calls this with a live environment; the places are valid.
-    let status =
-        unsafe { sys::napi_get_cb_info(env, info, &mut count, values.as_mut_ptr(), null_mut(), &mut data) };
+    let status = unsafe { sys::napi_get_cb_info(env, info, &mut count, values.as_mut_ptr(), null_mut(), &mut data) };
     if status != sys::Status::napi_ok || data.is_null() {
         return null_mut();
     }

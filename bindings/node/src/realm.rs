@@ -287,9 +287,8 @@ fn woken(_: Env) {
 extern "C" fn end_of_environment(_: *mut c_void) {
     let realms = REALMS.with(|realms| std::mem::take(&mut *realms.borrow_mut()));
     for realm in realms.values() {
-        let waker = lock(&realm.shared.waker).take();
         // The handle belongs to the environment, which frees it.
-        drop(waker);
+        *lock(&realm.shared.waker) = None;
     }
     let hosts = HOSTS.with(|hosts| std::mem::take(&mut *hosts.borrow_mut()));
     for host in hosts.values() {

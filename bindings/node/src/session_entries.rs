@@ -31,9 +31,7 @@ pub fn session_id(arguments: &Arguments) -> Option<Js> {
 
 /// `header(core, seat) -> json`
 pub fn header(arguments: &Arguments) -> Option<Js> {
-    call(arguments, |host| {
-        Ok(Some(arguments.env.text(&seat(host, arguments)?.session.header().to_value().to_text())))
-    })
+    call(arguments, |host| Ok(Some(arguments.env.text(&seat(host, arguments)?.session.header().to_value().to_text()))))
 }
 
 /// `length(core, seat) -> number`

@@ -38,6 +38,17 @@ export interface ContextOptions {
   turnTimeoutMs?: number;
 }
 
+/** An agent of an application's configuration. */
+export interface ConfiguredAgent {
+  id: string;
+  provider?: string;
+  model?: string;
+  maxTokens?: number;
+  cwd?: string;
+  sessionId?: string;
+  resumeSessionId?: string;
+}
+
 /** The live agents of a context. */
 export class Agents implements Iterable<Agent> {
   readonly #core: Core;
@@ -110,6 +121,14 @@ export class Context extends Registrar implements AsyncDisposable {
     super(core, () => native.root(core.id));
     this.agents = new Agents(core);
     this.llm = new Models(this);
+  }
+
+  /**
+   * Starts agents as an application's configuration would: each resumes or creates its session, and starts again when it
+   * ends with the process. A start that fails is told as `agent-loop/config-start-failed`.
+   */
+  startAgents(entries: ConfiguredAgent[]): void {
+    native.startAgents(this.core.id, this.ctx, JSON.stringify(entries));
   }
 
   /** Forks a bare session from a live one, up to and including the event `at`. */

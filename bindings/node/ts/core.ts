@@ -18,6 +18,7 @@ const enum Shape {
   Classify,
   Finalize,
   Aborted,
+  Check,
 }
 
 /** @internal A callback: given what it is about, it answers with JSON text or nothing, at once or later. */

@@ -54,9 +54,9 @@ export function decideCallback(event: string, listener: AnyListener): Callback {
 }
 
 /** @internal */
-export function serialCallback(listener: AnyListener): Callback {
+export function serialCallback(listener: (payload: unknown) => unknown): Callback {
   return (about: About) => {
-    const heard = listener(new Subject(about), () => Promise.reject(invalid('agent/turn-stopping has no continuation')));
+    const heard = listener(new Subject(about));
     return isThenable(heard) ? heard.then(() => undefined) : undefined;
   };
 }

@@ -20,6 +20,9 @@ export interface Native {
   undo(core: number, registration: number): void;
   tool(core: number, ctx: number, options: string, body: number, classify: number, finalize: number): number;
   restrict(core: number, ctx: number, options: string): number;
+  checkEvents(core: number, ctx: number, check: number): number;
+  guard(core: number, ctx: number, guard: number): number;
+  startAgents(core: number, ctx: number, entries: string): void;
   toolSchemas(core: number, ctx: number): string;
   prompt(core: number, ctx: number, input: string, compute: number): number | undefined;
   model(core: number, ctx: number, provider: string, options: string, stream: number): number;

@@ -1,6 +1,6 @@
 // What can be registered, for everybody through a context and for one agent through the agent.
 
-import { noticeNames, registered, warning, type Core, type NoticeCallback } from './core.js';
+import { noticeNames, plain, registered, warning, type Core, type NoticeCallback } from './core.js';
 import { decideCallback, serialCallback } from './decide.js';
 import { noticeObject, type EventName, type Listener, type ListenOptions } from './events.js';
 import type { Agent } from './agent.js';
@@ -8,7 +8,7 @@ import type { SessionHeader, ToolSchema } from './json.js';
 import { registerModel, type Adapter, type BuiltInAdapter, type ModelInfos } from './models.js';
 import { typeNames } from './core.js';
 import { native } from './native.js';
-import { LogEvent, type Event } from './session.js';
+import { LogEvent, type Event, type Session } from './session.js';
 import { registerTool, type ToolOptions } from './tools.js';
 import type { JsonSchema, StandardSchema } from './schema.js';
 
@@ -221,6 +221,27 @@ export abstract class Registrar {
   /** The tools that are visible here, as a model sees them. */
   get tools(): ToolSchema[] {
     return JSON.parse(native.toolSchemas(this.core.id, this.ctx)) as ToolSchema[];
+  }
+
+  /** Lets `guard` refuse tool calls before they run: by the reason that it returns. */
+  guardTools(guard: (call: { callId: string; name: string; arguments: unknown; agent: Agent | undefined }) => string | undefined): Registration {
+    const { core, ctx } = this;
+    const check = registered(({ seat, json }) => {
+      const call = JSON.parse(json ?? '{}') as { callId: string; name: string; arguments: unknown };
+      const reason = guard({ ...call, agent: seat === 0 ? undefined : core.agent(seat) });
+      return reason === undefined ? undefined : JSON.stringify(reason);
+    });
+    return new Registered(core, core.keepFor(check, (id) => native.guard(core.id, ctx, id)));
+  }
+
+  /** Lets `check` refuse events before they are committed, by throwing. It may read, and not append. */
+  checkEvents(check: (event: { type: string; seq: number; data: unknown }, session: Session) => void): Registration {
+    const { core, ctx } = this;
+    const callback = plain(({ seat, json }) => {
+      check(JSON.parse(json ?? '{}') as { type: string; seq: number; data: unknown }, core.session(seat));
+      return undefined;
+    });
+    return new Registered(core, core.keepFor(callback, (id) => native.checkEvents(core.id, ctx, id)));
   }
 
   /** Restricts what an agent inherits: through an agent or in its setup. */

@@ -69,6 +69,10 @@ function act(world, action, place) {
       return void report(world, action.name, agent().whenIdle());
     case 'maintenance':
       return maintenance(world, action, agent(), place);
+    case 'refuse':
+      return void world.refusals.set(action.type, action.count ?? 1);
+    case 'start':
+      return void world.ctx.startAgents(action.agents.map((id) => ({ id, sessionId: id, provider: 'mock', model: 'm1' })));
     case 'wait-for':
       return undefined;
     case 'set': {

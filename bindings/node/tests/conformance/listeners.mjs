@@ -9,7 +9,8 @@ const waterfalls = {
   'system-prompt/assemble': (_, __, next) => next(),
   'tools/pre-execute': (then, _, next) => (then.deny === undefined ? next() : { kind: 'deny', reason: then.deny }),
   'tools/post-execute': postExecute,
-  'agent/turn-stopping': () => undefined,
+  // A listener's answer means nothing (D-12).
+  'agent/turn-stopping': (then) => then.return,
 };
 
 /** What a dispatch tells the filters of `when`. */
@@ -53,8 +54,15 @@ export function registerListener(world, to, index) {
     if (then === undefined) return next?.();
     if (then.gate !== undefined) await world.gates.hold(then.gate, payload.signal, then.onAbort ?? 'ignore');
     if (then.throw !== undefined) throw errorOf(then.throw);
-    return decide(then, payload, next);
+    return decide(then, payload, then.nextTwice ? () => twice(world, index, next) : next);
   });
+}
+
+/** Delegates a second time as well, whose failure is recorded. */
+async function twice(world, index, next) {
+  const answer = await next();
+  await next().catch((error) => world.failed(`listener ${world.scenario.on[index].name ?? `on[${index}]`}`, error));
+  return answer;
 }
 
 async function preStep(then, payload, next) {
@@ -78,7 +86,8 @@ async function preStep(then, payload, next) {
 async function request(then, _, next) {
   if (then.config !== undefined) return then.config;
   const config = { ...(await next()), ...then.set };
-  for (const key of then.unset ?? []) config[key] = undefined;
+  for (const key of then.unset ?? []) delete config[key];
+  for (const key of then.undefined ?? []) config[key] = undefined;
   return config;
 }
 

@@ -2,20 +2,32 @@
 
 import { describeError } from './world.mjs';
 
-/** A session whose log can still be read when its context is gone. */
-class Log {
+/** An agent of a lifetime, whose state can still be read when its context is gone. */
+class Life {
   #frozen;
 
-  constructor(session) {
-    this.session = session;
+  constructor(agent) {
+    this.agent = agent;
+  }
+
+  read() {
+    const { agent } = this;
+    const { session } = agent;
+    const events = [...session.events()].map((event) => JSON.parse(event.json));
+    const { header, history, consumedWork } = session;
+    return { status: agent.status, events, header, history, consumedWork, pending: pending(agent) };
+  }
+
+  get state() {
+    return this.#frozen ?? this.read();
   }
 
   get events() {
-    return this.#frozen ?? [...this.session.events()].map((event) => JSON.parse(event.json));
+    return this.state.events;
   }
 
   freeze() {
-    this.#frozen ??= this.events;
+    this.#frozen ??= this.read();
   }
 }
 
@@ -31,10 +43,10 @@ export class Recorder {
   #record(agent) {
     let record = this.agents.find(({ id }) => id === agent.id);
     if (record === undefined) {
-      record = { id: agent.id, agent, lifetime: this.#world.lifetime, logs: [new Log(agent.session)], notices: [], requests: [], runs: [] };
+      record = { id: agent.id, agent, lifetime: this.#world.lifetime, lives: [new Life(agent)], notices: [], requests: [], runs: [] };
       this.agents.push(record);
     }
-    if (record.agent !== agent) Object.assign(record, { agent, lifetime: this.#world.lifetime, logs: [...record.logs, new Log(agent.session)] });
+    if (record.agent !== agent) Object.assign(record, { agent, lifetime: this.#world.lifetime, lives: [...record.lives, new Life(agent)] });
     return record;
   }
 
@@ -50,7 +62,7 @@ export class Recorder {
 
   /** Keeps the logs of a lifetime that is about to end. */
   freeze() {
-    for (const { logs } of this.agents) for (const log of logs) log.freeze();
+    for (const { lives } of this.agents) for (const life of lives) life.freeze();
   }
 
   push(agent, notice) {
@@ -77,7 +89,7 @@ export class Recorder {
     if (agent === undefined) return this.#world.problems.push('a request of an unknown agent');
     const { config, system, tools, messages } = request;
     const record = this.#record(agent);
-    record.requests.push({ log: record.logs.at(-1), config, system, tools, messages, initiator: this.#world.ctx.initiator?.id });
+    record.requests.push({ life: record.lives.at(-1), config, system, tools, messages, initiator: this.#world.ctx.initiator?.id });
   }
 
   /** A tool body started. */

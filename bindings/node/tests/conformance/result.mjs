@@ -2,7 +2,6 @@
 
 import { texts } from 'turnwheel';
 import { perform, resume } from './actions.mjs';
-import { pending } from './record.mjs';
 import { World } from './world.mjs';
 
 /**
@@ -51,8 +50,9 @@ export async function runScenario(scenario) {
 
 function mark(world, { returned, failed }) {
   const agents = {};
-  for (const { id, agent, notices, requests } of world.recorder.agents) {
-    agents[id] = { log: agent.session.length, notices: notices.length, requests: requests.length, status: agent.status };
+  for (const { id, lives, notices, requests } of world.recorder.agents) {
+    const { events, status } = lives.at(-1).state;
+    agents[id] = { log: events.length, notices: notices.length, requests: requests.length, status };
   }
   const made = { agents };
   const { held } = world.gates;
@@ -71,17 +71,18 @@ function describe(world, steps) {
 }
 
 function describeAgent(world, record) {
-  const { agent, logs, notices, requests, runs } = record;
+  const { lives, notices, requests, runs } = record;
+  const { status, events, header: given, history, consumedWork, pending } = lives.at(-1).state;
   const names = new Names(world, record);
-  const { createdAt: _, ...header } = agent.session.header;
-  const log = logs.at(-1).events.map(({ seq: _, time: __, ...event }) => names.clean(event));
-  const carriers = new Carriers(names, logs.at(-1).events);
+  const { createdAt: _, ...header } = given;
+  const log = events.map(({ seq: _, time: __, ...event }) => names.clean(event));
+  const carriers = new Carriers(names, events);
   const described = {
-    status: agent.status,
+    status,
     header,
-    pending: names.clean(pending(agent)),
-    work: agent.session.consumedWork,
-    history: agent.session.history.map((message) => carriers.reference(message)),
+    pending: names.clean(pending),
+    work: consumedWork,
+    history: history.map((message) => carriers.reference(message)),
     log,
     notices: notices.map((notice) => names.clean(notice)),
     requests: requests.map((request) => describeRequest(world, names, request)),
@@ -90,7 +91,7 @@ function describeAgent(world, record) {
   return described;
 }
 
-function describeRequest(world, names, { log, config, system, tools, messages, initiator }) {
+function describeRequest(world, names, { life, config, system, tools, messages, initiator }) {
   const described = {};
   if (initiator !== undefined && world.records('initiator')) described.initiator = initiator;
   described.config = config;
@@ -98,7 +99,7 @@ function describeRequest(world, names, { log, config, system, tools, messages, i
   const declared = world.tools.map(({ name, description = '', parameters = { type: 'object', properties: {} } }) => sorted({ name, description, parameters }));
   if (tools?.length > 0) described.tools = tools.map((tool) => (declared.includes(sorted(tool)) ? tool.name : tool));
   const clean = names.clean(described);
-  const carriers = new Carriers(names, log.events);
+  const carriers = new Carriers(names, life.events);
   clean.messages = messages.map((message) => carriers.reference(message));
   return clean;
 }
@@ -121,9 +122,9 @@ function carried({ type, data }) {
 class Names {
   #names = new Map();
 
-  constructor(world, { logs }) {
+  constructor(world, { lives }) {
     const text = JSON.stringify(world.scenario);
-    for (const { events } of [...logs].reverse()) {
+    for (const { events } of [...lives].reverse()) {
       for (const event of events) {
         for (const { id } of carried(event)) {
           const isGenerated = /^[0-9a-f]{8}-/.test(id) && !text.includes(id);

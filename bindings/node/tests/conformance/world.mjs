@@ -67,6 +67,8 @@ export class World {
   tools;
   selections = new Map();
   toolRegistrations = new Map();
+  /** How many more events of a type are refused before they are committed. */
+  refusals = new Map();
   lifetime = 0;
   ctx;
   #scripts;
@@ -109,9 +111,26 @@ export class World {
     if (runtimeContext === false) ctx.suppressContexts();
     if (toolOrder !== undefined) ctx.toolOrder(toolOrder);
     this.#registerInputs(ctx, undefined);
+    this.#registerAdditions(ctx);
     scenario.on.forEach((listener, index) => {
       if (listener.scope !== 'agent') registerListener(this, ctx, index);
     });
+  }
+
+  /** What the actions of section 13 need. */
+  #registerAdditions(ctx) {
+    const { needs = [] } = this.scenario;
+    if (needs.includes('event-checks')) {
+      ctx.checkEvents(({ type }) => {
+        const left = this.refusals.get(type) ?? 0;
+        if (left === 0) return;
+        this.refusals.set(type, left - 1);
+        throw new Error(`${type} is refused`);
+      });
+    }
+    if (needs.includes('config')) {
+      ctx.on('agent-loop/config-start-failed', ({ sessionId, error }) => this.failed(`start ${sessionId}`, error));
+    }
   }
 
   /** Abandons the lifetime and composes the next one. */
@@ -224,7 +243,8 @@ export function describeError(error) {
 }
 
 /** A model choice; none without a provider. */
-export function choice({ provider, model = '', reasoningEffort } = {}) {
+export function choice(declared) {
+  const { provider, model = '', reasoningEffort } = declared ?? {};
   return provider === undefined || provider === null ? undefined : { provider, model, reasoningEffort };
 }
 
