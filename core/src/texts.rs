@@ -20,6 +20,9 @@ pub const TOOL_ABORTED: &str = "Error: the turn was cancelled while this tool ca
 pub const TOOL_SCHEDULER_FAILED: &str = "Error: this tool call could not be carried out because of an internal \
     failure; it may have taken effect.";
 
+/// Stands, in a request only, for a result that the log does not have (P2).
+pub const TOOL_RESULT_MISSING: &str = "No result of this tool call is recorded, so it is not known whether it ran.";
+
 /// Starts the answer to a call of a tool that does not exist; the quoted name follows (EXE-08).
 pub const UNKNOWN_TOOL: &str = "Error: there is no tool named";
 

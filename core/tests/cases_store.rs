@@ -245,3 +245,40 @@ fn case_152_a_message_of_five_megabytes_is_one_line_like_any_other() {
         assert!(log.events[0].data.message().expect("a message").text() == text);
     }
 }
+
+#[test]
+fn case_110_and_p_2_an_orphan_in_the_middle_is_answered_in_the_request_and_stays_as_it_is_in_the_log() {
+    let ask = |seq: u64, step: u64, id: &str| {
+        let content = format!(r#"[{{"type":"tool-call","id":"{id}","name":"n","arguments":"{{}}"}}]"#);
+        let source = r#"{"kind":"model","provider":"fake","model":"m"}"#;
+        let message = format!(r#"{{"role":"assistant","content":{content},"source":{source},"id":"a{seq}"}}"#);
+        let data = format!(r#"{{"turn":1,"step":{step},"message":{message}}}"#);
+        event(&format!(r#"{{"type":"assistant/message","seq":{seq},"time":1,"data":{data},"surfaceOp":"append"}}"#))
+    };
+    let plain =
+        |seq: u64, kind: &str, data: &str| event(&format!(r#"{{"type":"{kind}","seq":{seq},"time":1,"data":{data}}}"#));
+    let (start, end) = (r#"{"turn":1,"step":1}"#, r#"{"turn":1,"reason":{"kind":"completed"}}"#);
+    let said = message("q", "hello").to_text();
+    let log = vec![
+        plain(0, "turn/start", r#"{"turn":1}"#),
+        plain(1, "step/start", start),
+        event(&format!(r#"{{"type":"user/message","seq":2,"time":1,"data":{said},"surfaceOp":"append"}}"#)),
+        ask(3, 1, "c"),
+        plain(4, "step/end", start),
+        plain(5, "turn/end", end),
+    ];
+    let fixture = Fixture::new(Compression::None);
+    fixture.write(&log, &[]);
+    let script = Scripted::new().respond(|_| ScriptedReply::text("answer"));
+    let ctx = context(fixture.store.clone(), script.clone());
+    turnwheel::invariants::Invariants::load(&Default::default()).expect("loaded").register_core(&ctx).expect("checked");
+    let agent = open(&ctx, "demo");
+    turn(&ctx, &agent, "go on");
+    let sent: Vec<_> = script.last_request().expect("a request").messages.iter().collect();
+    let kinds: Vec<_> = sent.iter().map(|message| message.source().kind().to_owned()).collect();
+    assert_eq!(kinds, ["user", "model", "tool", "user"], "{sent:?}");
+    assert!(sent[2].json().contains("\"toolCallId\":\"c\""), "{:?}", sent[2]);
+    assert_eq!(agent.session().events_from(0)[..6], log[..], "the log has what it had");
+    assert_eq!(agent.session().history().len(), 4, "and its derivation too: prompt, orphan, prompt, answer");
+    ctx.runtime().block_on(ctx.close()).expect("closed");
+}

@@ -43,7 +43,7 @@ impl LoopDriver {
         let system = render_system(assembly)?;
         loop {
             // History is taken before the request waterfall: what is injected meanwhile joins the next step (REQ-13).
-            let history = self.session()?.history();
+            let history = self.session()?.sendable_history();
             let prepared = self.prepare(turn, step, signal, assembly, system.clone()).await?;
             signal.check()?;
             self.log_request(&prepared)?;

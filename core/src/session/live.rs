@@ -9,6 +9,7 @@ use super::event_types::{Announced, EventTypes, VERSIONS};
 use super::header::SessionHeader;
 use super::history::History;
 use super::inbox_fold::{Delivery, InboxFold, TurnSpan};
+use super::pairing;
 use super::reason::TurnEndReason;
 use super::surface::Surface;
 use crate::error::{Code, Error, Result};
@@ -48,6 +49,8 @@ struct Inner {
     events: RefCell<Vec<Arc<Event>>>,
     surface: RefCell<Surface>,
     history: RefCell<History>,
+    /// How far the history is known to be sendable.
+    whole_to: Cell<usize>,
     inbox: RefCell<InboxFold>,
     request_header: RefCell<Option<Arc<RequestHeader>>>,
     request_context: RefCell<Option<RequestContext>>,
@@ -75,6 +78,7 @@ impl Session {
             events: RefCell::default(),
             surface: RefCell::default(),
             history: RefCell::default(),
+            whole_to: Cell::new(0),
             inbox: RefCell::default(),
             request_header: RefCell::default(),
             request_context: RefCell::default(),
@@ -176,6 +180,16 @@ impl Session {
     /// What the model sees: a snapshot that costs nothing to take (DER-01).
     pub fn history(&self) -> History {
         self.0.history.borrow().clone()
+    }
+
+    /// The history as a provider takes it: every call has exactly one result, directly behind the message that asked for it
+    /// (P2). What the runtime logs is so already, and then this is [`Session::history`] and costs what is new. A log from
+    /// elsewhere, or one whose compaction cut a pair, may lack results: they are made up here, and nowhere in the log.
+    pub fn sendable_history(&self) -> History {
+        let history = self.history();
+        let whole = pairing::whole_to(&history, self.0.whole_to.get());
+        self.0.whole_to.set(whole);
+        if whole == history.len() { history } else { History::from_messages(pairing::paired(&history)) }
     }
 
     /// The request header in force (HDR-04).
@@ -363,6 +377,7 @@ impl Session {
         let surface = self.0.surface.borrow();
         let messages = surface.nodes().iter().filter_map(|seq| visible(events.get(*seq as usize)?)).collect();
         *self.0.history.borrow_mut() = History::from_messages(messages);
+        self.0.whole_to.set(0);
     }
 
     fn publish(&self, event: &Arc<Event>) {

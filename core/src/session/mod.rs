@@ -8,6 +8,7 @@ mod inbox_fold;
 pub mod legacy;
 mod live;
 mod lossless;
+mod pairing;
 mod reason;
 mod repair;
 mod surface;

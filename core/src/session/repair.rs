@@ -152,7 +152,7 @@ fn message(event: &Event) -> Option<Arc<Message>> {
 }
 
 /// The id of a tool-call block, also of one with members unknown here.
-fn call_id(block: &Block) -> Option<String> {
+pub(super) fn call_id(block: &Block) -> Option<String> {
     match block {
         Block::ToolCall { id, .. } => Some(id.to_string()),
         Block::Other(value) if block.kind() == "tool-call" => value.get("id")?.as_str().map(str::to_owned),
