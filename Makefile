@@ -45,7 +45,8 @@ test-rust: $(STAMPS)/machine ## unit, integration, conformance and documentation
 	$(MAKE) --no-print-directory samples
 
 test-python: $(STAMPS)/package ## the Python package, its types and its examples
-	cd bindings/python && ../../$(BIN)/mypy --strict -p turnwheel && ../../$(BIN)/mypy --strict ../../examples/python/assistant.py
+	cd bindings/python && ../../$(BIN)/mypy --strict -p turnwheel && ../../$(BIN)/mypy --strict ../../examples/python/assistant.py \
+		&& ../../$(BIN)/mypy --strict ../../examples/python/stores/*.py
 	$(BIN)/python -m pytest -q bindings/python/tests
 
 test-node: $(STAMPS)/node ## the Node package: conformance, idioms, types, packages, examples

@@ -37,6 +37,14 @@ macro_rules! codes {
                 }
             }
 
+            /// The code of a stable name; a name that is none of the runtime's is a foreign code.
+            pub fn parse(name: &str) -> Self {
+                match name {
+                    $(stringify!($name) => Code::$variant,)*
+                    other => Code::Other(other.into()),
+                }
+            }
+
             /// The number for C; a foreign code counts as host code (599).
             pub fn number(&self) -> i32 {
                 match self {
@@ -167,6 +175,12 @@ impl Error {
     /// Adds a fact as data, for example the id that was refused.
     pub fn with(mut self, key: &str, value: impl Into<Value>) -> Self {
         self.inner().context.insert(key, value);
+        self
+    }
+
+    /// Sets the code, where a caller knows better what a failure means.
+    pub fn with_code(mut self, code: Code) -> Self {
+        self.inner().code = code;
         self
     }
 

@@ -8,7 +8,7 @@ mod store_cases;
 use crate::error::{Code, Error, Result};
 use crate::storage::Store;
 use std::rc::Rc;
-use store_cases::{Bench, CASES};
+use store_cases::{Bench, CASES, OpenStore};
 
 /// What became of one case.
 #[derive(Clone, Debug)]
@@ -61,7 +61,7 @@ pub fn store_cases() -> impl Iterator<Item = &'static str> {
 
 /// Runs one case by its name. `open` gives the store under test, a new object over the same sessions each time. Fails with
 /// `INVARIANT` and what was found, and with `INVALID_ARGUMENT` for a name that is none.
-pub async fn check_store(name: &str, open: impl Fn() -> Rc<dyn Store> + 'static) -> Result<()> {
+pub async fn check_store(name: &str, open: impl Fn() -> Result<Rc<dyn Store>> + 'static) -> Result<()> {
     let Some((name, case)) = CASES.iter().find(|(known, _)| *known == name) else {
         return Err(Error::new(Code::InvalidArgument, format!("there is no store case {name:?}; see store_cases()")));
     };
@@ -70,8 +70,8 @@ pub async fn check_store(name: &str, open: impl Fn() -> Rc<dyn Store> + 'static)
 }
 
 /// Runs every case on the store that `open` gives, a new object over the same sessions each time.
-pub async fn store_suite(open: impl Fn() -> Rc<dyn Store> + 'static) -> Report {
-    let open = Rc::new(open);
+pub async fn store_suite(open: impl Fn() -> Result<Rc<dyn Store>> + 'static) -> Report {
+    let open: OpenStore = Rc::new(open);
     let mut cases = Vec::new();
     for (name, case) in CASES {
         cases.push(CaseReport { name, failure: case(Bench::new(open.clone())).await.err() });

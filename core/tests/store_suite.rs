@@ -16,7 +16,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
     tokio::runtime::Builder::new_current_thread().build().expect("a runtime").block_on(future)
 }
 
-fn passes(open: impl Fn() -> Rc<dyn Store> + 'static) {
+fn passes(open: impl Fn() -> turnwheel::Result<Rc<dyn Store>> + 'static) {
     let report = block_on(store_suite(open));
     assert_eq!(report.cases.len(), store_cases().count());
     println!("{report}");
@@ -28,7 +28,7 @@ fn jsonl_stores_conform() {
     for compression in [Compression::None, Compression::Zstd] {
         let directory = tempfile::tempdir().expect("a directory");
         let options = JsonlOptions::new(directory.path().join("sessions")).compression(compression);
-        passes(move || Rc::new(JsonlStore::new(options.clone())));
+        passes(move || Ok(Rc::new(JsonlStore::new(options.clone()))));
     }
 }
 
@@ -36,13 +36,13 @@ fn jsonl_stores_conform() {
 fn sqlite_stores_conform() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("new/sessions.db");
-    passes(move || Rc::new(SqliteStore::new(&path)));
+    passes(move || Ok(Rc::new(SqliteStore::new(&path))));
 }
 
 #[test]
 fn the_example_of_a_store_in_memory_conforms() {
     let store = MemoryStore::default();
-    passes(move || Rc::new(store.clone()));
+    passes(move || Ok(Rc::new(store.clone())));
 }
 
 /// A store without a lock that takes any batch, for what the suite finds.
@@ -106,7 +106,7 @@ mod careless {
 fn a_careless_store_fails_and_the_report_says_where() {
     let store = careless::Careless::default();
     let shared = store.clone();
-    let report = block_on(store_suite(move || Rc::new(shared.clone())));
+    let report = block_on(store_suite(move || Ok(Rc::new(shared.clone()))));
     let failed: Vec<_> = report.cases.iter().filter(|case| case.failure.is_some()).map(|case| case.name).collect();
     assert_eq!(
         failed,
@@ -123,8 +123,8 @@ fn a_careless_store_fails_and_the_report_says_where() {
     let text = report.to_string();
     assert!(text.contains("FAILED  a_session_has_one_writer: opening what its creator writes succeeded"), "{text}");
     assert_eq!(report.check().expect_err("not conforming").code(), &Code::Invariant);
-    let one = block_on(check_store("a_session_has_one_writer", move || Rc::new(store.clone())));
+    let one = block_on(check_store("a_session_has_one_writer", move || Ok(Rc::new(store.clone()))));
     assert_eq!(one.expect_err("not conforming").code(), &Code::Invariant);
-    let none = block_on(check_store("no such case", || Rc::new(careless::Careless::default())));
+    let none = block_on(check_store("no such case", || Ok(Rc::new(careless::Careless::default()))));
     assert_eq!(none.expect_err("unknown").code(), &Code::InvalidArgument);
 }

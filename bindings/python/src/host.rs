@@ -7,8 +7,9 @@
 use crate::agent::{AgentOptions, AgentRef};
 use crate::captured::Captured;
 use crate::ctx::CtxRef;
-use crate::errors::{IntoPyResult, invalid, to_py};
+use crate::errors::{IntoPyResult, IntoResult, invalid, to_py};
 use crate::gate::{Arena, Handle, Owner, guarded, hosts_here};
+use crate::stores::{self, HostCell};
 use crate::tasks::EventLoop;
 use pyo3::exceptions::{PyKeyboardInterrupt, PySystemExit};
 use pyo3::prelude::*;
@@ -25,8 +26,7 @@ use turnwheel::agent::{AgentStatus, Notice, NoticeKind};
 use turnwheel::context::{Budget, LoopOptions};
 use turnwheel::id::{MessageId, SessionId};
 use turnwheel::runtime::{PumpState, Runtime};
-use turnwheel::storage::Durability;
-use turnwheel::storage::jsonl::{Compression, JsonlOptions, JsonlStore};
+use turnwheel::storage::{Durability, Store};
 use turnwheel::{Agent, Context};
 
 /// The state behind a host, reachable on its own thread only.
@@ -46,6 +46,8 @@ pub struct HostState {
     closed: Cell<bool>,
     sent: RefCell<HashMap<MessageId, Captured>>,
     turns: RefCell<HashMap<SessionId, Rc<Captured>>>,
+    /// This host, for stores that are made before it.
+    cell: HostCell,
 }
 
 impl HostState {
@@ -178,7 +180,7 @@ pub fn shutdown(py: Python<'_>) {
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 struct HostOptions {
-    store: Option<(String, String)>,
+    store: Option<Py<PyAny>>,
     durability: String,
     max_parallel_tool_calls: usize,
     turn_budget: HashMap<String, Option<u64>>,
@@ -198,7 +200,7 @@ fn budget(limits: &HashMap<String, Option<u64>>) -> Budget {
 }
 
 impl HostOptions {
-    fn build(self) -> PyResult<Context> {
+    fn build(self, py: Python<'_>, host: &HostCell) -> PyResult<Context> {
         let durability = Durability::parse(&self.durability).ok_or_else(|| {
             invalid(format!("durability is effects, every-event, turn or relaxed, not {:?}", self.durability))
         })?;
@@ -215,14 +217,7 @@ impl HostOptions {
         let builder = Context::builder().durability(durability).loop_options(loop_options);
         Ok(match self.store {
             None => builder.build(),
-            Some((root, compression)) => {
-                let compression = match compression.as_str() {
-                    "none" => Compression::None,
-                    "zstd" => Compression::Zstd,
-                    other => return Err(invalid(format!("compression is zstd or none, not {other:?}"))),
-                };
-                builder.store(JsonlStore::new(JsonlOptions::new(root).compression(compression))).build()
-            }
+            Some(store) => builder.store(stores::store(host, store.bind(py))?).build(),
         })
     }
 }
@@ -243,7 +238,8 @@ impl Host {
         frontend: Py<PyAny>,
         options: HostOptions,
     ) -> PyResult<Py<Self>> {
-        let ctx = guarded(|| options.build())?;
+        let cell = HostCell::default();
+        let ctx = guarded(|| options.build(py, &cell))?;
         let failed = |error: std::io::Error| invalid(format!("no socket pair for wakes: {error}"));
         let (wakes, waker) = UnixStream::pair().map_err(failed)?;
         wakes.set_nonblocking(true).map_err(failed)?;
@@ -263,7 +259,9 @@ impl Host {
             closed: Cell::new(false),
             sent: RefCell::default(),
             turns: RefCell::default(),
+            cell: cell.clone(),
         });
+        let _ = cell.set(Rc::downgrade(&host));
         host.owner.enter(host.clone());
         HostState::follow_turns(&Rc::downgrade(&host), &ctx).or_raise()?;
         let root = Py::new(py, CtxRef::new(&host, ctx))?;
@@ -353,6 +351,39 @@ impl Host {
     fn agent_ids(&self) -> PyResult<Vec<String>> {
         let host = self.owner.host()?;
         Ok(host.ctx.agents().iter().map(|agent| agent.id().to_string()).collect())
+    }
+
+    /// The headers of stored sessions, a page: a future of a list of dicts.
+    fn list_sessions(&self, py: Python<'_>, after: Option<String>, limit: usize) -> PyResult<Py<PyAny>> {
+        let host = self.owner.host()?;
+        let (ctx, after) = (host.ctx.clone(), after.map(SessionId::from));
+        host.export(py, async move {
+            let headers = ctx.list_sessions(after.as_ref(), limit).await;
+            Python::attach(|py| stores::headers_to_py(py, &headers.map_err(|error| to_py(py, &error))?))
+        })
+    }
+
+    /// Copies a session from another store, or to it: a future of what was copied.
+    fn copy_session(&self, py: Python<'_>, other: &Bound<'_, PyAny>, id: String, imports: bool) -> PyResult<Py<PyAny>> {
+        let host = self.owner.host()?;
+        let (ctx, other) = (host.ctx.clone(), stores::store(&host.cell, other)?);
+        host.export(py, async move {
+            let copied = match imports {
+                true => ctx.import_session(&*other, id).await,
+                false => ctx.export_session(&*other, id).await,
+            };
+            Python::attach(|py| stores::copied_to_py(py, &copied.map_err(|error| to_py(py, &error))?))
+        })
+    }
+
+    /// Runs one case of the store suite: a future that fails with what was found.
+    fn check_store(&self, py: Python<'_>, case: String, open: Py<PyAny>) -> PyResult<Py<PyAny>> {
+        let host = self.owner.host()?;
+        let cell = host.cell.clone();
+        let open = move || -> turnwheel::Result<Rc<dyn Store>> {
+            Python::attach(|py| open.call0(py).and_then(|store| stores::store(&cell, store.bind(py)))).or_error()
+        };
+        host.export_done(py, async move { turnwheel::testing::check_store(&case, open).await })
     }
 
     /// Whether the calling code is part of a turn that is under way, which it would keep from ending.

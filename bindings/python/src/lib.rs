@@ -15,6 +15,7 @@ mod logs;
 mod models;
 mod notices;
 mod session;
+mod stores;
 mod stream;
 mod tasks;
 mod tools;
@@ -39,6 +40,12 @@ fn shutdown(py: Python<'_>) {
 #[pyfunction]
 fn codes(py: Python<'_>) -> PyResult<Bound<'_, pyo3::types::PyDict>> {
     errors::codes(py)
+}
+
+/// The names of the cases of the store suite.
+#[pyfunction]
+fn store_cases() -> Vec<&'static str> {
+    turnwheel::testing::store_cases().collect()
 }
 
 /// Python 3.11 lets a second interpreter import a module that does not support it, so it is refused here.
@@ -75,7 +82,7 @@ mod _turnwheel {
     #[pymodule_export]
     use super::tools::{ToolCallRef, check_schema};
     #[pymodule_export]
-    use super::{after_fork_in_child, codes, shutdown};
+    use super::{after_fork_in_child, codes, shutdown, store_cases};
     use pyo3::prelude::*;
 
     #[pymodule_init]

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from support import is_balanced, run
 
 import turnwheel as tw
@@ -27,6 +28,14 @@ def test_the_demo_kills_and_recovers():
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=offline)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Nothing was lost" in done.stdout and "interrupted" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["memory_store", "sqlite3_store"])
+def test_an_example_of_a_store_runs_the_suite_on_itself(name):
+    command = [sys.executable, EXAMPLES / "stores" / f"{name}.py"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert ", 0 failed" in done.stdout
 
 
 def test_the_assistant_stays_under_60_lines():

@@ -78,6 +78,32 @@ pub trait Store {
     fn register_event_type(&self, _kind: &str) {}
 }
 
+impl<T: Store + ?Sized> Store for Rc<T> {
+    fn list(&self) -> LocalBoxFuture<Result<Vec<SessionHeader>>> {
+        (**self).list()
+    }
+
+    fn list_page(&self, after: Option<&SessionId>, limit: usize) -> LocalBoxFuture<Result<Vec<SessionHeader>>> {
+        (**self).list_page(after, limit)
+    }
+
+    fn read(&self, id: &SessionId) -> LocalBoxFuture<Result<Option<StoredLog>>> {
+        (**self).read(id)
+    }
+
+    fn exists(&self, id: &SessionId) -> LocalBoxFuture<Result<bool>> {
+        (**self).exists(id)
+    }
+
+    fn open(&self, id: &SessionId) -> LocalBoxFuture<Result<Option<Opened>>> {
+        (**self).open(id)
+    }
+
+    fn create(&self, header: &SessionHeader) -> LocalBoxFuture<Result<Rc<dyn SessionWriter>>> {
+        (**self).create(header)
+    }
+}
+
 /// Appends to one session. The coordinator calls `append` again only after the last call ended.
 pub trait SessionWriter {
     /// Makes a batch durable. The first event's seq must be where the stored log ends (`STORE_CONFLICT` otherwise), and

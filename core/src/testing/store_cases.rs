@@ -14,6 +14,9 @@ use std::task::Poll;
 /// Nothing, or what was found instead.
 type Found = Result<(), String>;
 
+/// Opens the store under test.
+pub(super) type OpenStore = Rc<dyn Fn() -> Result<Rc<dyn Store>>>;
+
 /// A case.
 pub(super) type Case = fn(Bench) -> LocalBoxFuture<Found>;
 
@@ -52,19 +55,19 @@ cases! {
 
 /// The store under test, and ids that nobody else uses.
 pub(super) struct Bench {
-    open: Rc<dyn Fn() -> Rc<dyn Store>>,
+    open: OpenStore,
     run: String,
     next: Cell<u64>,
 }
 
 impl Bench {
-    pub(super) fn new(open: Rc<dyn Fn() -> Rc<dyn Store>>) -> Self {
+    pub(super) fn new(open: OpenStore) -> Self {
         let run = uuid::Uuid::new_v4().simple().to_string();
         Self { open, run: run[..12].to_owned(), next: Cell::new(0) }
     }
 
-    fn store(&self) -> Rc<dyn Store> {
-        (self.open)()
+    fn store(&self) -> Result<Rc<dyn Store>, String> {
+        done("opening the store", (self.open)())
     }
 
     fn id(&self) -> SessionId {
@@ -167,7 +170,7 @@ async fn give_up<T>(future: LocalBoxFuture<T>) -> bool {
 }
 
 async fn nothing_is_stored_before_the_first_batch(bench: Bench) -> Found {
-    let (store, header) = (bench.store(), bench.header());
+    let (store, header) = (bench.store()?, bench.header());
     let writer = done("create", store.create(&header).await)?;
     ensure(!done("exists", store.exists(&header.id).await)?, "exists is true before anything was appended")?;
     ensure(done("read", store.read(&header.id).await)?.is_none(), "read finds a session without events")?;
@@ -179,7 +182,7 @@ async fn nothing_is_stored_before_the_first_batch(bench: Bench) -> Found {
 }
 
 async fn what_was_written_is_read_back_to_the_byte(bench: Bench) -> Found {
-    let store = bench.store();
+    let store = bench.store()?;
     let mut header = bench.header();
     header.parent_session = Some("the parent".into());
     header.seed_length = Some(3);
@@ -198,24 +201,24 @@ async fn what_was_written_is_read_back_to_the_byte(bench: Bench) -> Found {
 }
 
 async fn a_new_store_object_sees_what_was_written(bench: Bench) -> Found {
-    let header = bench.stored(&bench.store(), &turns(1, 2)).await?;
-    stored_is(&bench.store(), &header, &turns(1, 2)).await
+    let header = bench.stored(&bench.store()?, &turns(1, 2)).await?;
+    stored_is(&bench.store()?, &header, &turns(1, 2)).await
 }
 
 async fn an_opened_session_goes_on_where_it_ended(bench: Bench) -> Found {
-    let header = bench.stored(&bench.store(), &turns(1, 1)).await?;
+    let header = bench.stored(&bench.store()?, &turns(1, 1)).await?;
     for turn in 2..5 {
-        let store = bench.store();
+        let store = bench.store()?;
         let (events, writer) = opened(&store, &header.id).await?;
         same(&events, &turns(1, turn - 1))?;
         done("append", writer.append(turns(turn, 1)).await)?;
         writer.close().await;
     }
-    stored_is(&bench.store(), &header, &turns(1, 4)).await
+    stored_is(&bench.store()?, &header, &turns(1, 4)).await
 }
 
 async fn a_batch_must_follow_the_log(bench: Bench) -> Found {
-    let (store, header, events) = (bench.store(), bench.header(), turns(1, 3));
+    let (store, header, events) = (bench.store()?, bench.header(), turns(1, 3));
     let writer = done("create", store.create(&header).await)?;
     refused("a first batch from seq 1 on", Code::StoreConflict, writer.append(events[1..3].to_vec()).await)?;
     done("append", writer.append(events[..3].to_vec()).await)?;
@@ -228,18 +231,18 @@ async fn a_batch_must_follow_the_log(bench: Bench) -> Found {
 }
 
 async fn a_refused_batch_leaves_nothing_behind(bench: Bench) -> Found {
-    let (store, header, events) = (bench.store(), bench.header(), turns(1, 3));
+    let (store, header, events) = (bench.store()?, bench.header(), turns(1, 3));
     let writer = done("create", store.create(&header).await)?;
     done("append", writer.append(events[..3].to_vec()).await)?;
     let gap = vec![events[3].clone(), events[4].clone(), events[6].clone()];
     refused("a batch with a gap inside", Code::StoreConflict, writer.append(gap).await)?;
     stored_is(&store, &header, &events[..3]).await?;
     writer.close().await;
-    stored_is(&bench.store(), &header, &events[..3]).await
+    stored_is(&bench.store()?, &header, &events[..3]).await
 }
 
 async fn an_empty_batch_does_nothing(bench: Bench) -> Found {
-    let (store, header) = (bench.store(), bench.header());
+    let (store, header) = (bench.store()?, bench.header());
     let writer = done("create", store.create(&header).await)?;
     done("an empty first batch", writer.append(Vec::new()).await)?;
     ensure(!done("exists", store.exists(&header.id).await)?, "an empty batch stored a session")?;
@@ -250,7 +253,7 @@ async fn an_empty_batch_does_nothing(bench: Bench) -> Found {
 }
 
 async fn an_id_is_created_once(bench: Bench) -> Found {
-    let (store, header) = (bench.store(), bench.header());
+    let (store, header) = (bench.store()?, bench.header());
     let first = done("create", store.create(&header).await)?;
     let again = store.create(&header).await;
     refused("creating an id that has a writer", Code::SessionAlreadyExists, again)?;
@@ -260,7 +263,7 @@ async fn an_id_is_created_once(bench: Bench) -> Found {
     first.close().await;
     let mut other = header.clone();
     other.cwd = None;
-    let again = bench.store().create(&other).await;
+    let again = bench.store()?.create(&other).await;
     refused("creating a stored id through another store object", Code::SessionAlreadyExists, again)?;
     stored_is(&store, &header, &turns(1, 1)).await?;
     let free = bench.header();
@@ -272,7 +275,7 @@ async fn an_id_is_created_once(bench: Bench) -> Found {
 }
 
 async fn a_session_has_one_writer(bench: Bench) -> Found {
-    let (store, other, header) = (bench.store(), bench.store(), bench.header());
+    let (store, other, header) = (bench.store()?, bench.store()?, bench.header());
     let writer = done("create", store.create(&header).await)?;
     done("append", writer.append(turns(1, 1)).await)?;
     refused("opening what its creator writes", Code::SessionLocked, store.open(&header.id).await)?;
@@ -289,17 +292,17 @@ async fn a_session_has_one_writer(bench: Bench) -> Found {
 }
 
 async fn a_closed_writer_frees_its_session(bench: Bench) -> Found {
-    let header = bench.stored(&bench.store(), &turns(1, 1)).await?;
-    let (_, writer) = opened(&bench.store(), &header.id).await?;
+    let header = bench.stored(&bench.store()?, &turns(1, 1)).await?;
+    let (_, writer) = opened(&bench.store()?, &header.id).await?;
     writer.close().await;
     writer.close().await;
-    let (_, writer) = opened(&bench.store(), &header.id).await?;
+    let (_, writer) = opened(&bench.store()?, &header.id).await?;
     writer.close().await;
     Ok(())
 }
 
 async fn a_dropped_writer_frees_its_session(bench: Bench) -> Found {
-    let store = bench.store();
+    let store = bench.store()?;
     let header = bench.stored(&store, &turns(1, 1)).await?;
     let (_, writer) = opened(&store, &header.id).await?;
     drop(writer);
@@ -309,7 +312,7 @@ async fn a_dropped_writer_frees_its_session(bench: Bench) -> Found {
 }
 
 async fn a_closed_writer_takes_nothing(bench: Bench) -> Found {
-    let (store, header) = (bench.store(), bench.header());
+    let (store, header) = (bench.store()?, bench.header());
     let writer = done("create", store.create(&header).await)?;
     done("append", writer.append(turns(1, 1)).await)?;
     writer.close().await;
@@ -322,19 +325,19 @@ async fn a_closed_writer_takes_nothing(bench: Bench) -> Found {
 }
 
 async fn an_unknown_session_is_none(bench: Bench) -> Found {
-    let (store, id) = (bench.store(), bench.id());
+    let (store, id) = (bench.store()?, bench.id());
     ensure(!done("exists", store.exists(&id).await)?, "exists is true for an unknown session")?;
     ensure(done("read", store.read(&id).await)?.is_none(), "read finds an unknown session")?;
     ensure(done("open", store.open(&id).await)?.is_none(), "open finds an unknown session")
 }
 
 async fn a_listing_has_every_header(bench: Bench) -> Found {
-    let store = bench.store();
+    let store = bench.store()?;
     let mut written = Vec::new();
     for _ in 0..3 {
         written.push(bench.stored(&store, &turns(1, 1)).await?);
     }
-    let listed = done("list", bench.store().list().await)?;
+    let listed = done("list", bench.store()?.list().await)?;
     for header in &written {
         let times = listed.iter().filter(|other| *other == header).count();
         ensure(times == 1, format!("session {:?} is listed {times} times", header.id))?;
@@ -343,7 +346,7 @@ async fn a_listing_has_every_header(bench: Bench) -> Found {
 }
 
 async fn a_listing_is_paged_in_the_order_of_ids(bench: Bench) -> Found {
-    let store = bench.store();
+    let store = bench.store()?;
     let mut expected = Vec::new();
     for _ in 0..5 {
         expected.push(bench.stored(&store, &turns(1, 1)).await?.id);
@@ -364,7 +367,7 @@ async fn a_listing_is_paged_in_the_order_of_ids(bench: Bench) -> Found {
 }
 
 async fn sessions_are_written_side_by_side(bench: Bench) -> Found {
-    let store = bench.store();
+    let store = bench.store()?;
     let mut sessions = Vec::new();
     for _ in 0..16 {
         let header = bench.header();
@@ -395,7 +398,7 @@ async fn sessions_are_written_side_by_side(bench: Bench) -> Found {
 }
 
 async fn a_given_up_append_is_whole_or_absent(bench: Bench) -> Found {
-    let (store, header, events) = (bench.store(), bench.header(), turns(1, 20));
+    let (store, header, events) = (bench.store()?, bench.header(), turns(1, 20));
     let writer = done("create", store.create(&header).await)?;
     give_up(writer.append(events[..6].to_vec())).await;
     writer.close().await;
@@ -405,7 +408,7 @@ async fn a_given_up_append_is_whole_or_absent(bench: Bench) -> Found {
     let (_, writer) = opened(&store, &header.id).await?;
     give_up(writer.append(events[6..].to_vec())).await;
     writer.close().await;
-    let (stored, writer) = opened(&bench.store(), &header.id).await?;
+    let (stored, writer) = opened(&bench.store()?, &header.id).await?;
     ensure(stored.len() >= 6, format!("{} of 6 acknowledged events are left", stored.len()))?;
     same(&stored, &events[..stored.len().min(events.len())])?;
     done("append after it", writer.append(events[stored.len()..].to_vec()).await)?;
@@ -414,7 +417,7 @@ async fn a_given_up_append_is_whole_or_absent(bench: Bench) -> Found {
 }
 
 async fn a_given_up_opening_holds_nothing(bench: Bench) -> Found {
-    let store = bench.store();
+    let store = bench.store()?;
     let header = bench.stored(&store, &turns(1, 1)).await?;
     give_up(store.open(&header.id)).await;
     // What was given up may still be on its way; it ends by itself.
@@ -432,7 +435,7 @@ async fn a_given_up_opening_holds_nothing(bench: Bench) -> Found {
 }
 
 async fn unknown_events_are_kept(bench: Bench) -> Found {
-    let store = bench.store();
+    let store = bench.store()?;
     let events = [
         event(r#"{"type":"suite/unknown","seq":0,"time":1,"data":{"any":[1,{"deep":null}]},"ignorable":true}"#),
         // The keys are in another order than ours and there are more of them.
@@ -445,7 +448,7 @@ async fn unknown_events_are_kept(bench: Bench) -> Found {
 }
 
 async fn odd_texts_and_ids_are_kept(bench: Bench) -> Found {
-    let store = bench.store();
+    let store = bench.store()?;
     let mut header = bench.header();
     header.id = format!("{} \u{e9} /..\\\u{1f980} 'x' %s", header.id).into();
     header.cwd = Some("/home/\u{fc}ml aut/'; DROP TABLE sessions --".into());
@@ -454,13 +457,13 @@ async fn odd_texts_and_ids_are_kept(bench: Bench) -> Found {
     let writer = done("create", store.create(&header).await)?;
     done("append", writer.append(events.to_vec()).await)?;
     writer.close().await;
-    stored_is(&bench.store(), &header, &events).await?;
+    stored_is(&bench.store()?, &header, &events).await?;
     let listed = done("list", store.list().await)?;
     ensure(listed.contains(&header), "the session is not listed")
 }
 
 async fn chunk_runs_are_read_back_one_by_one(bench: Bench) -> Found {
-    let store = bench.store();
+    let store = bench.store()?;
     let chunk = |seq: u64, index: u64, rest: &str| {
         let time = 1_700_000_000_000 + seq % 7;
         event(&format!(
@@ -475,7 +478,7 @@ async fn chunk_runs_are_read_back_one_by_one(bench: Bench) -> Found {
 }
 
 async fn large_events_and_batches_are_kept(bench: Bench) -> Found {
-    let store = bench.store();
+    let store = bench.store()?;
     let mut text = String::with_capacity(3 << 20);
     for number in 0..400_000_u64 {
         text.push_str(&(number.wrapping_mul(2_654_435_761) % 9973).to_string());
@@ -485,11 +488,11 @@ async fn large_events_and_batches_are_kept(bench: Bench) -> Found {
     let seq = events.len();
     events.push(event(&format!(r#"{{"type":"feedback/record","seq":{seq},"time":1,"data":{{"text":"{text}"}}}}"#)));
     let header = bench.stored(&store, &events).await?;
-    stored_is(&bench.store(), &header, &events).await
+    stored_is(&bench.store()?, &header, &events).await
 }
 
 async fn a_session_is_copied_whole_and_never_over_another(bench: Bench) -> Found {
-    let (store, source) = (bench.store(), bench.store());
+    let (store, source) = (bench.store()?, bench.store()?);
     let header = bench.stored(&source, &turns(1, 2)).await?;
     refused(
         "copying over a stored session",

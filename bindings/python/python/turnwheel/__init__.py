@@ -16,7 +16,7 @@ import os as _os
 
 from . import _turnwheel
 from ._agent import Agent, AgentScope, EventStream, Inbox, Message, Receipt, RunResult, Session
-from ._context import Agents, Budget, Context, JsonlStore, Opening, RawLog
+from ._context import Agents, Budget, Context, Opening
 from ._errors import (
     BugError,
     HostCodeError,
@@ -43,6 +43,7 @@ from ._payloads import (
     TurnStopping,
 )
 from ._registrar import Models, Registration, ToolOutput
+from ._stores import Copied, Header, JsonlStore, RawLog, ReferenceDatabase, SessionWriter, SqliteStore, Store
 from ._turnwheel import Event, Signal, ToolCall
 
 __version__ = "0.1.0"
@@ -63,8 +64,10 @@ __all__ = [
     "Budget",
     "BugError",
     "Context",
+    "Copied",
     "Event",
     "EventStream",
+    "Header",
     "HostCodeError",
     "Inbox",
     "JsonlStore",
@@ -82,6 +85,7 @@ __all__ = [
     "PreStep",
     "RawLog",
     "Receipt",
+    "ReferenceDatabase",
     "Registration",
     "RegistryError",
     "Reply",
@@ -90,8 +94,11 @@ __all__ = [
     "RunResult",
     "Scripted",
     "Session",
+    "SessionWriter",
     "Signal",
+    "SqliteStore",
     "StateError",
+    "Store",
     "StoreError",
     "ToolCall",
     "ToolError",

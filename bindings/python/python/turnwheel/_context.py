@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import builtins
 import math
 import os
-import pathlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
-from dataclasses import dataclass
 from typing import Any, Literal, NoReturn, TypedDict
 from weakref import WeakValueDictionary
 
@@ -18,53 +15,9 @@ from ._errors import StateError, UsageError, WrongThreadError
 from ._models import feed
 from ._payloads import PAYLOADS, Notice
 from ._registrar import Apply, ListenerHost, Models, Registrar, Registration
+from ._stores import AnyStore, Copied, Header, JsonlStore, SqliteStore, Store, native
 
 Setup = Callable[[AgentScope], Awaitable[None] | None]
-
-
-@dataclass(frozen=True, slots=True)
-class RawLog:
-    """A session's log as it is stored. ``file_name`` is what to call an exported file (JL-22)."""
-
-    header: dict[str, Any]
-    file_name: str
-    text: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class JsonlStore:
-    """Sessions as JSONL files below ``root``; ``compression`` is ``"zstd"`` or ``"none"`` (plain text).
-
-    Its methods look at the files only, also while agents write them; they fail with :class:`StoreError`.
-    """
-
-    root: str | os.PathLike[str]
-    compression: Literal["zstd", "none"] = "zstd"
-
-    def _files(self) -> _turnwheel.JsonlFiles:
-        return _turnwheel.JsonlFiles(os.fspath(self.root), self.compression == "zstd")
-
-    async def list(self) -> list[dict[str, Any]]:
-        """The headers of all stored sessions, in no order. Reads headers only (JL-16)."""
-        return [header for header, _ in await self.list_revisions()]
-
-    async def list_revisions(self) -> builtins.list[tuple[dict[str, Any], str]]:
-        """The headers with the revision of each: equal texts mean that nothing was written in between (JL-21)."""
-        return await asyncio.to_thread(self._files().list_revisions)
-
-    async def locate(self, session_id: str) -> pathlib.Path | None:
-        """The file of a stored session (JL-01)."""
-        path = await asyncio.to_thread(self._files().locate, session_id)
-        return pathlib.Path(path) if path is not None else None
-
-    async def revision(self, session_id: str) -> str | None:
-        """Which content a stored session has now (JL-21)."""
-        return await asyncio.to_thread(self._files().revision, session_id)
-
-    async def read_raw(self, session_id: str) -> RawLog | None:
-        """The exact text of a stored session, uncompressed: for an export, also of a log that cannot be opened."""
-        raw = await asyncio.to_thread(self._files().read_raw, session_id)
-        return RawLog(*raw) if raw is not None else None
 
 
 class Budget(TypedDict, total=False):
@@ -141,9 +94,10 @@ class Context(Registrar):
     """Composes agents: model routes, tools, listeners, prompt, and where sessions are kept.
 
     It may be made and filled before an event loop runs; what was registered is kept and applied when the first agent
-    is opened, and again on the next loop, if there is one. ``store`` is a directory, a :class:`JsonlStore`, or
-    ``None`` for sessions in memory. ``durability`` is ``"effects"`` (the log is on disk before each model request and
-    tool), ``"every-event"``, ``"turn"`` or ``"relaxed"``.
+    is opened, and again on the next loop, if there is one. ``store`` is a directory, a :class:`JsonlStore`, a
+    :class:`SqliteStore`, a :class:`Store` of your own, or ``None`` for sessions in memory. ``durability`` is
+    ``"effects"`` (the log is on disk before each model request and tool), ``"every-event"``, ``"turn"`` or
+    ``"relaxed"``.
 
     ``turn_budget`` limits what one turn may spend (200 steps unless you say otherwise), ``agent_budget`` what an agent
     may spend in its session's life: the running step finishes, then the turn ends as ``aborted`` and the queue is kept.
@@ -155,7 +109,7 @@ class Context(Registrar):
     def __init__(
         self,
         *,
-        store: str | os.PathLike[str] | JsonlStore | None = None,
+        store: str | os.PathLike[str] | JsonlStore | SqliteStore | Store | None = None,
         durability: Literal["effects", "every-event", "turn", "relaxed"] = "effects",
         max_parallel_tool_calls: int = 10,
         turn_budget: Budget | None = None,
@@ -166,11 +120,8 @@ class Context(Registrar):
             raise UsageError(f"turn_timeout is a positive number of seconds, not {turn_timeout!r}")
         if durability not in ("effects", "every-event", "turn", "relaxed"):
             raise UsageError(f"durability is effects, every-event, turn or relaxed, not {durability!r}")
-        jsonl = store if isinstance(store, JsonlStore) or store is None else JsonlStore(store)
-        if jsonl is not None and jsonl.compression not in ("zstd", "none"):
-            raise UsageError(f"compression is zstd or none, not {jsonl.compression!r}")
         self._options: dict[str, Any] = {
-            "store": (os.fspath(jsonl.root), jsonl.compression) if jsonl is not None else None,
+            "store": native(store) if store is not None else None,
             "durability": durability,
             "max_parallel_tool_calls": max_parallel_tool_calls,
             "turn_budget": {"steps": 200, **_limits("turn_budget", turn_budget)},
@@ -215,6 +166,30 @@ class Context(Registrar):
             return self._wrap(await self._bind().open_agent(id, options, setup))
 
         return Opening(open)
+
+    async def list_sessions(self, *, after: str | None = None, limit: int = 100) -> list[Header]:
+        """The headers of up to ``limit`` stored sessions whose ids follow ``after``, in order of ids.
+
+        Reads headers only: for the next page pass the last ``id``. Raises ``NO_STORE`` without a store.
+        """
+        if limit < 0:
+            raise UsageError(f"limit is a whole number, not {limit!r}")
+        return await self._bind().list_sessions(after, limit)
+
+    async def import_session(self, source: AnyStore, id: str) -> Copied:
+        """Copies a session from another store into this context's, with its id, header, lineage and the text of every
+        event as they are. The copy appears whole or not at all.
+
+        Raises ``SESSION_ALREADY_EXISTS`` when one of this id is stored or live here (nothing is overwritten),
+        ``SESSION_NOT_FOUND`` when ``source`` has none, ``NO_STORE`` without a store.
+        """
+        return Copied(**await self._bind().copy_session(native(source), id, True))
+
+    async def export_session(self, target: AnyStore, id: str) -> Copied:
+        """Copies a session from this context's store into another, as :meth:`import_session` does. What a live session
+        has logged so far is made durable first, and copied too.
+        """
+        return Copied(**await self._bind().copy_session(native(target), id, False))
 
     async def close(self) -> None:
         """Disposes every agent, makes everything durable, and undoes what was registered. It cannot be used again.

@@ -73,7 +73,9 @@ class ToolError(TurnwheelError):
 
 
 class StoreError(TurnwheelError):
-    """8xx: the store could not read or write."""
+    """8xx: the store could not read or write. Stores of your own raise it, with a ``code`` where one is called for."""
+
+    default_code = "STORE_FAILED"
 
 
 class BugError(TurnwheelError):

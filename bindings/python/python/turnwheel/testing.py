@@ -1,0 +1,99 @@
+"""What the author of a store runs.
+
+    from turnwheel.testing import store_suite
+    print(store_suite(lambda: MyStore("test.db")))
+
+or one test a case, with pytest:
+
+    @pytest.mark.parametrize("case", STORE_CASES)
+    def test_my_store(case, tmp_path):
+        check_store(case, lambda: MyStore(tmp_path / "test.db"))
+
+The function you pass opens the store *anew over the same sessions* each time it is called, as another process would.
+The suite uses ids of its own, so the store may hold other sessions. Stores in Rust are held to the same cases.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from . import _turnwheel
+from ._context import Context
+from ._errors import BugError, TurnwheelError
+from ._stores import AnyStore, native
+
+__all__ = ["STORE_CASES", "CaseReport", "Report", "check_store", "check_store_async", "store_suite"]
+
+OpenStore = Callable[[], AnyStore]
+
+STORE_CASES: tuple[str, ...] = tuple(_turnwheel.store_cases())
+"""The names of all cases; each is a statement about the store."""
+
+
+@dataclass(frozen=True, slots=True)
+class CaseReport:
+    """What became of one case; ``failure`` is what was found instead, ``None`` if the case holds."""
+
+    name: str
+    failure: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What became of all cases. Printing it shows a line a case."""
+
+    cases: tuple[CaseReport, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether every case holds."""
+        return not self.failures
+
+    @property
+    def failures(self) -> tuple[CaseReport, ...]:
+        """The cases that do not hold."""
+        return tuple(case for case in self.cases if case.failure is not None)
+
+    def check(self) -> None:
+        """Raises ``AssertionError`` with the whole report unless every case holds."""
+        if not self.passed:
+            raise AssertionError(f"the store does not conform:\n{self}")
+
+    def __str__(self) -> str:
+        lines = [f"ok      {c.name}" if c.failure is None else f"FAILED  {c.name}: {c.failure}" for c in self.cases]
+        failed = len(self.failures)
+        return "\n".join([*lines, f"{len(self.cases) - failed} passed, {failed} failed"])
+
+
+async def check_store_async(case: str, open_store: OpenStore) -> None:
+    """Runs one case on the running loop; raises ``AssertionError`` with what was found."""
+    ctx = Context()
+    try:
+        await ctx._bind().check_store(case, lambda: native(open_store()))
+    except BugError as error:
+        raise AssertionError(str(error)) from error
+    except TurnwheelError as error:
+        if error.code != "INVARIANT":
+            raise
+        raise AssertionError(str(error)) from None
+    finally:
+        await ctx.close()
+
+
+def check_store(case: str, open_store: OpenStore) -> None:
+    """Runs one case; raises ``AssertionError`` with what was found. For tests that are no coroutines."""
+    asyncio.run(check_store_async(case, open_store))
+
+
+def store_suite(open_store: OpenStore) -> Report:
+    """Runs every case, each on an event loop of its own."""
+    reports = []
+    for case in STORE_CASES:
+        try:
+            check_store(case, open_store)
+            reports.append(CaseReport(case, None))
+        except AssertionError as error:
+            reports.append(CaseReport(case, str(error).removeprefix(f"{case}: ")))
+    return Report(tuple(reports))
