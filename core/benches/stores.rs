@@ -39,9 +39,8 @@ fn event(seq: u64) -> Arc<Event> {
 }
 
 fn stores(root: &Path) -> Vec<(&'static str, Rc<dyn Store>)> {
-    let jsonl = |name: &str, compression| {
-        Rc::new(JsonlStore::new(JsonlOptions::new(root.join(name)).compression(compression)))
-    };
+    let jsonl =
+        |name: &str, compression| Rc::new(JsonlStore::new(JsonlOptions::new(root.join(name)).compression(compression)));
     vec![
         ("JSONL plain", jsonl("plain", Compression::None)),
         ("JSONL zstd", jsonl("zstd", Compression::Zstd)),

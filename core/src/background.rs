@@ -83,7 +83,6 @@ pub(crate) async fn run<T: Send + 'static>(future: impl Future<Output = T> + Sen
 }
 
 /// Runs a blocking function in the background. It runs to its end even if nobody waits.
-#[cfg(feature = "jsonl")]
 pub(crate) async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
     let _outstanding = Outstanding::new();
     let (sender, receiver) = oneshot::channel();

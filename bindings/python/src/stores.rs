@@ -10,7 +10,7 @@ use crate::ctx::alive;
 use crate::errors::{IntoResult, invalid};
 use crate::host::HostState;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList, PyString};
+use pyo3::types::{PyDict, PyList, PyString};
 use std::cell::{Cell, OnceCell};
 use std::future::Future;
 use std::path::PathBuf;
@@ -188,28 +188,25 @@ fn header_to_py(py: Python<'_>, header: &SessionHeader) -> PyResult<Py<PyAny>> {
     convert::to_py(py, &header.to_value()).map(Bound::unbind)
 }
 
-/// The log of `(header, events)`, or nothing of `None`.
-fn log_of(value: &Bound<'_, PyAny>, parts: usize, method: &str) -> Result<Option<StoredLog>> {
-    if value.is_none() {
-        return Ok(None);
-    }
+/// The header and the texts of `(header, events, …)`.
+fn texts_of(value: &Bound<'_, PyAny>, parts: usize, method: &str) -> Result<(SessionHeader, Vec<String>)> {
     let shape = || bad_value(method, "something else than None or a tuple (header, events, …) of the right length");
     if value.len().ok() != Some(parts) {
         return Err(shape());
     }
     let part = |index: usize| value.get_item(index).map_err(|_| shape());
-    let mut log = LogReader::new(header_of(&part(0)?)?, "the store", &EventTypes::default());
+    let header = header_of(&part(0)?)?;
+    let mut texts = Vec::new();
     for event in part(1)?.try_iter().or_error().map_err(store_error)? {
         let event = event.or_error().map_err(store_error)?;
-        if let Ok(bytes) = event.cast::<PyBytes>() {
-            log.take_text(bytes.as_bytes())?;
-        } else if let Ok(text) = event.cast::<PyString>() {
-            log.take_text(convert::repaired(text).or_error()?.as_bytes())?;
-        } else {
-            return Err(bad_value(method, "an event that is no text"));
-        }
+        let Ok(text) = event.cast::<PyString>() else { return Err(bad_value(method, "an event that is no str")) };
+        texts.push(convert::repaired(text).or_error()?);
     }
-    log.finish().map(Some)
+    Ok((header, texts))
+}
+
+async fn log_of((header, texts): (SessionHeader, Vec<String>)) -> Result<StoredLog> {
+    StoredLog::from_texts(header, texts, "the store", &EventTypes::default()).await
 }
 
 /// Runs an operation to its end, whether or not anybody still waits for it.
@@ -255,7 +252,14 @@ impl Store for PythonStore {
         let (store, id) = (self.clone(), id.clone());
         Box::pin(async move {
             let found = store.ask("read", id_argument(&id)).await?;
-            Python::attach(|py| log_of(found.bind(py), 2, "read"))
+            let texts = Python::attach(|py| {
+                let found = found.bind(py);
+                if found.is_none() { Ok(None) } else { texts_of(found, 2, "read").map(Some) }
+            })?;
+            match texts {
+                Some(texts) => log_of(texts).await.map(Some),
+                None => Ok(None),
+            }
         })
     }
 
@@ -274,7 +278,7 @@ impl Store for PythonStore {
             let opening = async move {
                 store.closing.clone().free().await;
                 let found = store.ask("open", id_argument(&id)).await?;
-                Python::attach(|py| {
+                let opened = Python::attach(|py| {
                     let found = found.bind(py);
                     if found.is_none() {
                         return Ok(None);
@@ -282,9 +286,10 @@ impl Store for PythonStore {
                     // The writer first: it is closed again if the log cannot be read.
                     let object = found.get_item(2).map_err(|_| bad_value("open", "no (header, events, writer)"))?;
                     let writer = store.writer(object.unbind());
-                    let log = log_of(found, 3, "open")?;
-                    Ok(log.map(|log| (log, Rc::new(writer) as Rc<dyn SessionWriter>)))
-                })
+                    texts_of(found, 3, "open").map(|texts| Some((texts, writer)))
+                })?;
+                let Some((texts, writer)) = opened else { return Ok(None) };
+                Ok(Some((log_of(texts).await?, Rc::new(writer) as Rc<dyn SessionWriter>)))
             };
             detached(host, opening).await
         })

@@ -4,6 +4,7 @@
 //! somebody knows (VER-04), and a surface that holds together. A store only says where its texts come from.
 
 use super::StoredLog;
+use crate::background::run_blocking;
 use crate::error::{Code, Error, Result};
 use crate::json::{self, Value};
 use crate::session::{Event, SessionHeader, Surface, legacy};
@@ -156,6 +157,24 @@ impl LogReader {
         let event = Event::from_value(&value)?;
         self.surface.check(&event, &self.events)?;
         Ok(event)
+    }
+}
+
+impl StoredLog {
+    /// The log of a header and the JSON texts of its events, read and checked in the background: a long log must not
+    /// stop the runtime's thread. `place` says where it is stored, for people.
+    pub async fn from_texts(
+        header: SessionHeader,
+        events: Vec<String>,
+        place: impl Into<String>,
+        event_types: &EventTypes,
+    ) -> Result<Self> {
+        let mut log = LogReader::new(header, place, event_types);
+        run_blocking(move || {
+            events.iter().try_for_each(|text| log.take_text(text.as_bytes()))?;
+            log.finish()
+        })
+        .await?
     }
 }
 

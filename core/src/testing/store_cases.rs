@@ -479,8 +479,8 @@ async fn chunk_runs_are_read_back_one_by_one(bench: Bench) -> Found {
 
 async fn large_events_and_batches_are_kept(bench: Bench) -> Found {
     let store = bench.store()?;
-    let mut text = String::with_capacity(3 << 20);
-    for number in 0..400_000_u64 {
+    let mut text = String::with_capacity(1 << 20);
+    for number in 0..150_000_u64 {
         text.push_str(&(number.wrapping_mul(2_654_435_761) % 9973).to_string());
         text.push(' ');
     }

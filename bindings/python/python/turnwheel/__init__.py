@@ -14,7 +14,7 @@
 import atexit as _atexit
 import os as _os
 
-from . import _turnwheel
+from . import _turnwheel, testing
 from ._agent import Agent, AgentScope, EventStream, Inbox, Message, Receipt, RunResult, Session
 from ._context import Agents, Budget, Context, Opening
 from ._errors import (
@@ -108,4 +108,5 @@ __all__ = [
     "UsageError",
     "WrongThreadError",
     "__version__",
+    "testing",
 ]
