@@ -23,15 +23,27 @@ fn main() -> ExitCode {
         eprintln!("usage: interchange DIR (where the packages of tests/interchange/package.json are installed)");
         return ExitCode::from(2);
     };
+    // Side by side: much of the time goes into syncs.
+    let tables = std::thread::scope(|scope| {
+        let exchanges = ENCODINGS.map(|encoding| scope.spawn(|| exchange(encoding, &packages)));
+        exchanges.map(|exchange| exchange.join().expect("an exchange reports its failures"))
+    });
     let mut table = Table::default();
-    for encoding in ENCODINGS {
-        let directory = tempfile::tempdir().expect("a directory for the sessions");
-        let reference = Reference { packages: &packages, encoding, directory: directory.path() };
-        if let Err(error) = reference.exchange(&mut table) {
-            table.add(&format!("{encoding}: the exchange"), vec![("runs to its end".to_owned(), Err(error))]);
-        }
+    for exchanged in tables {
+        table.rows.extend(exchanged.rows);
+        table.failures.extend(exchanged.failures);
     }
     table.print()
+}
+
+fn exchange(encoding: &str, packages: &Path) -> Table {
+    let mut table = Table::default();
+    let directory = tempfile::tempdir().expect("a directory for the sessions");
+    let reference = Reference { packages, encoding, directory: directory.path() };
+    if let Err(error) = reference.exchange(&mut table) {
+        table.add(&format!("{encoding}: the exchange"), vec![("runs to its end".to_owned(), Err(error))]);
+    }
+    table
 }
 
 /// One exchange in one encoding.
@@ -140,18 +152,15 @@ fn as_logged(
 ) -> Outcome {
     let bytes = fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
     let report = json::parse_lossy(&bytes).map_err(|error| error.to_string())?.value;
-    let stored = report.get("storedEvents").and_then(Value::as_array).unwrap_or_default();
+    // As texts that the reference made: its layout of numbers, keys and escapes is compared, not ours of its values.
+    let stored = report.get("storedTexts").and_then(Value::as_array).unwrap_or_default();
     if stored.len() != events.len() {
         return Err(format!("{} events are stored and {} were logged", stored.len(), events.len()));
     }
     for (found, event) in stored.iter().zip(events) {
-        if found.to_text() != event.json() {
-            return Err(format!(
-                "event {}\n      found: {}\n   expected: {}",
-                event.seq,
-                found.to_text(),
-                event.json()
-            ));
+        let found = found.as_str().unwrap_or_default();
+        if found != event.json() {
+            return Err(format!("event {}\n      found: {found}\n   expected: {}", event.seq, event.json()));
         }
     }
     let mut header = header.clone();

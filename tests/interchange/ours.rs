@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use turnwheel::context::{Budget, LoopOptions};
 use turnwheel::invariants::{Invariants, InvariantsConfig};
+use turnwheel::json::{Object, Value};
 use turnwheel::llm::adapters::{Scripted, ScriptedReply};
 use turnwheel::session::{Event, EventData, SessionHeader, TurnEndReason};
 use turnwheel::storage::jsonl::{Compression, JsonlOptions, JsonlStore};
@@ -36,6 +37,7 @@ pub fn write(root: &Path, encoding: &str) -> Result<Written> {
     }
     plain.session().append("plan/mode", json!({"active": true}))?;
     plain.session().append("my-plugin/note", json!({"10": null, "b": [1e21, 0.1, 5e-7], "__proto__": {"a": ""}}))?;
+    plain.session().append("my-plugin/values", awkward_values())?;
     end(&ctx, &mut written)?;
 
     let calls =
@@ -135,6 +137,28 @@ pub fn resume(root: &Path, encoding: &str) -> Result<Written> {
 /// A stored session.
 pub fn read(root: &Path, encoding: &str, id: &str) -> Result<Option<StoredLog>> {
     Context::new().runtime().block_on(store(root, encoding).read(&id.into()))
+}
+
+/// Numbers of every size, keys that look like indexes, and every character that some writer of JSON escapes (HOST-02 to
+/// HOST-06).
+fn awkward_values() -> Value {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let random = std::iter::repeat_with(move || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        f64::from_bits(state)
+    });
+    let powers = (-30..30).flat_map(|power| [10_f64.powi(power), 3.0 * 10_f64.powi(power), 2_f64.powi(power)]);
+    let edges = [f64::MIN_POSITIVE, f64::MAX, f64::EPSILON, 5e-324, 123_456_789_012_345_680_000.0, 1.0 / 3.0];
+    let numbers = random.filter(|number| number.is_finite()).take(2_000).chain(powers).chain(edges);
+    let mut object = Object::new();
+    object.insert("numbers", numbers.map(Value::from).collect::<Vec<_>>());
+    for key in ["b", "10", "2", "a", "01", "4294967294", "4294967295", "-1", "", "__proto__", "constructor"] {
+        object.insert(key, key);
+    }
+    let characters =
+        (0..0x180).chain(0x2020..0x2030).chain([0xfeff, 0xfffd, 0xffff, 0x1_f600]).filter_map(char::from_u32);
+    object.insert("characters", characters.collect::<String>());
+    Value::Object(object)
 }
 
 /// Reasoning, then text in deltas of `size` characters.

@@ -206,7 +206,7 @@ async function report(root, encoding, out) {
     }
     writeFileSync(join(out, `${name}.json`), JSON.stringify({
       files, appendBatches: batches[meta.id], storedAt: { [key]: relative(root, path) }, header: inspected.meta,
-      storedEvents: stored.events, events: inspected.events, messages: restored.deriveMessages(),
+      storedEvents: stored.events, storedTexts: stored.events.map(event => JSON.stringify(event)), events: inspected.events, messages: restored.deriveMessages(),
       surface: nodes, replacements, raw: raw.content,
       requestHeader: restored.requestHeader() ?? null, requestContext: restored.requestContext() ?? null,
     }))
