@@ -17,7 +17,7 @@ PY_SOURCES   := $(shell find bindings/python/python -name '*.py*' -not -name '*.
 NODE_RUST    := $(shell find core bindings/node/src -name '*.rs') $(shell find . -name Cargo.toml -not -path './target/*') Cargo.lock
 NODE_SOURCES := $(shell find bindings/node/ts -name '*.ts') $(wildcard bindings/node/scripts/*.mjs) bindings/node/package.json bindings/node/tsconfig.json
 
-.PHONY: help demo demo-real test lint test-rust test-python test-node test-real conformance conformance-rust conformance-node samples interchange sim bench clean
+.PHONY: help demo demo-real test lint test-rust test-python test-node test-real conformance conformance-rust conformance-node samples interchange sim crash bench clean
 
 CONFORMANCE = --pending tests/conformance/pending.txt --decisions tests/conformance/decisions $(or $(SCENARIOS),tests/conformance/scenarios)
 
@@ -76,6 +76,9 @@ interchange: $(INTERCHANGE)/.installed ## session logs both ways with the refere
 
 sim: ## play 100,000 seeded lives of several agents against the invariants
 	cargo run --release --quiet --locked -p turnwheel-sim --bin sim -- --seeds $(or $(SEEDS),100000)
+
+crash: ## kill a process that runs agents 2,000 times for each store, and look at what it left
+	cargo run --release --quiet --locked -p turnwheel-crash --bin crash -- --kills $(or $(KILLS),2000)
 
 bench: $(STAMPS)/package ## measure turns in Rust and Python (release builds)
 	cargo bench --locked -p turnwheel --bench turns -- --noplot

@@ -16,6 +16,10 @@ struct Background {
     runtime: &'static Runtime,
 }
 
+/// How many file operations are under way at most. Syncs of different files are made durable together by the system, so
+/// many sessions at once are worth many threads; those that are busy take the next operation without being woken.
+const FILE_THREADS: usize = 64;
+
 static BACKGROUND: Mutex<Option<Background>> = Mutex::new(None);
 
 /// A handle to the background runtime.
@@ -25,7 +29,9 @@ pub(crate) fn handle() -> Result<&'static Handle> {
     if let Some(live) = background.as_ref().filter(|live| live.process == process) {
         return Ok(live.runtime.handle());
     }
-    let runtime = Builder::new_multi_thread().worker_threads(2).thread_name("turnwheel-io").enable_all().build();
+    let mut builder = Builder::new_multi_thread();
+    builder.worker_threads(2).max_blocking_threads(FILE_THREADS).thread_name("turnwheel-io");
+    let runtime = builder.enable_all().build();
     let runtime = runtime.map_err(|error| {
         Error::new(Code::StoreFailed, format!("cannot start the background threads: {error}; raise the thread limit"))
     })?;

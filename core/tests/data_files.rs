@@ -127,6 +127,22 @@ impl FileLayer for Recorded {
         DiskFiles.read(path)
     }
 
+    fn open(&self, path: &Path) -> io::Result<File> {
+        DiskFiles.open(path)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<File> {
+        DiskFiles.create(path)
+    }
+
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        DiskFiles.create_dir(path)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        DiskFiles.remove(path)
+    }
+
     fn append(&self, file: &File, bytes: &[u8]) -> io::Result<()> {
         self.note("append");
         DiskFiles.append(file, bytes)

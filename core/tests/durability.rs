@@ -1,5 +1,6 @@
 //! What a store and the loop promise each other: nothing happens before its intent is durable, and nothing is lost.
 
+#[allow(dead_code, reason = "each test binary uses a part of it")]
 #[path = "support/faults.rs"]
 mod faults;
 

@@ -8,7 +8,7 @@ mod faults;
 #[path = "support/store.rs"]
 mod support;
 
-use faults::{FaultyFiles, Op};
+use faults::{EIO, FaultyFiles, Op};
 use proptest::prelude::*;
 use std::fs;
 use std::io::ErrorKind;
@@ -22,6 +22,7 @@ use turnwheel::storage::jsonl::{Compression, JsonlOptions};
 fn a_full_disk_fails_the_batch_and_leaves_the_file_as_it_was() {
     for compression in BOTH {
         for op in [Op::Append, Op::Sync] {
+            // A short write on a full disk; a sync that fails because the disk does.
             let mut fixture = Fixture::new(compression);
             let files = FaultyFiles::new();
             fixture.through(files.clone());
@@ -80,6 +81,54 @@ fn a_failed_first_batch_leaves_no_session_and_can_be_tried_again() {
         append(&writer, &turns(1)).expect("the same batch again");
         assert_eq!(fixture.log().events, turns(1));
     }
+}
+
+#[test]
+fn after_a_failed_sync_the_batch_is_written_again_and_a_later_sync_alone_is_not_trusted() {
+    for compression in BOTH {
+        let mut fixture = Fixture::new(compression);
+        let files = FaultyFiles::new();
+        fixture.through(files.clone());
+        let events = turns(2);
+        let writer = fixture.create().expect("a writer");
+        append(&writer, &events[..3]).expect("a batch");
+        let before = fixture.bytes();
+        files.fail_next_with(Op::Sync, EIO);
+        let error = append(&writer, &events[3..]).expect_err("the disk fails");
+        assert_eq!(error.context().get("osError").and_then(|number| number.as_u64()), Some(EIO as u64));
+        assert!(fixture.bytes() == before, "what was written is taken back");
+        let written = files.appended();
+        append(&writer, &events[3..]).expect("the same batch again");
+        assert_eq!(files.appended() - written, fixture.bytes().len() as u64 - before.len() as u64);
+        assert_eq!(fixture.log().events, events);
+    }
+}
+
+#[test]
+fn a_directory_whose_name_could_not_be_made_durable_is_synced_by_the_next_attempt() {
+    let mut fixture = Fixture::new(Compression::Zstd);
+    let files = FaultyFiles::new();
+    fixture.through(files.clone());
+    let writer = fixture.create().expect("a writer");
+    for attempt in 0..2 {
+        files.fail_next_with(Op::SyncDir, EIO);
+        assert_eq!(code(append(&writer, &turns(1))), Code::StoreFailed, "attempt {attempt}");
+    }
+    append(&writer, &turns(1)).expect("the same batch again");
+    assert_eq!(fixture.log().events, turns(1));
+}
+
+#[test]
+fn an_unreadable_disk_is_a_store_error_and_no_damage() {
+    let mut fixture = Fixture::new(Compression::Zstd);
+    fixture.write(&turns(1), &[]);
+    let files = FaultyFiles::new();
+    fixture.through(files.clone());
+    files.fail_next_with(Op::Read, EIO);
+    assert_eq!(code(fixture.read()), Code::StoreFailed);
+    files.fail_next_with(Op::Open, EIO);
+    assert_eq!(code(fixture.open()), Code::StoreFailed);
+    assert!(fixture.open().expect("the disk works again").is_some());
 }
 
 #[test]

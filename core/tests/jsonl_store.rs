@@ -51,7 +51,7 @@ fn files_are_private_and_no_temporary_name_stays() {
     assert_eq!(mode(&path), 0o600);
     assert_eq!(mode(directory), 0o700);
     assert_eq!(mode(&fixture.root), 0o700);
-    assert_eq!(fs::read_dir(directory).expect("a directory").count(), 1);
+    assert_eq!(fs::read_dir(directory).expect("a directory").count(), 1, "closed: no temporary name, no owner record");
 }
 
 #[test]
@@ -104,10 +104,38 @@ fn a_lock_ends_with_its_process() {
     while !seen.ends_with(b"held\n") && output.read(&mut byte).expect("output") == 1 {
         seen.push(byte[0]);
     }
-    assert_eq!(code(fixture.open()), Code::SessionLocked);
+    let error = fixture.open().err().expect("held");
+    assert_eq!(error.code(), &Code::SessionLocked);
+    assert!(error.message().contains(&format!("pid {} on ", holder.id())), "{error}");
+    assert!(error.message().contains("jsonl_store"), "the program: {error}");
+    let holder_id = error.context().get("holder").and_then(|holder| holder.get("pid")?.as_u64());
+    assert_eq!(holder_id, Some(holder.id().into()));
     holder.kill().expect("killed");
     holder.wait().expect("gone");
-    assert!(fixture.open().expect("free").is_some());
+    let (_, writer) = fixture.open().expect("a dead holder holds nothing").expect("stored");
+    let error = fixture.open().err().expect("held by this process");
+    assert!(error.message().contains("this very process"), "the dead holder's record is replaced: {error}");
+    block_on(writer.close());
+}
+
+/// A first batch that died on its way, before or after it got its name.
+#[test]
+fn what_a_process_left_when_it_died_while_publishing_is_cleared_away_and_what_another_publishes_is_not() {
+    let fixture = Fixture::new(Compression::Zstd);
+    let path = fixture.path();
+    let temporary = |name: &str| path.with_file_name(format!("session.jsonl.zstd.{name}.tmp"));
+    put(&temporary("0123456789ab"), b"half a first ba");
+    assert!(block_on(fixture.store.list()).expect("a list").is_empty());
+    assert!(fixture.open().expect("no session").is_none());
+    let busy = fs::File::create(temporary("ba9876543210")).expect("another process's");
+    busy.lock().expect("locked");
+    fixture.write(&turns(1), &[]);
+    assert!(!temporary("0123456789ab").exists() && temporary("ba9876543210").exists());
+    fs::hard_link(&path, temporary("aaaaaaaaaaaa")).expect("published, and killed before the other name went");
+    let (log, writer) = fixture.open().expect("free").expect("stored");
+    assert_eq!(log.events, turns(1));
+    assert!(!temporary("aaaaaaaaaaaa").exists() && path.exists());
+    append(&writer, &turns(2)[3..]).expect("it goes on");
 }
 
 #[test]

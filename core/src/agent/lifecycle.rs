@@ -107,6 +107,17 @@ impl Lifecycle {
             *self.sink.borrow_mut() = Some(sink);
         }
         let agent = Agent::assemble(owner, session, options, make_driver)?;
+        if let Some(sink) = &*self.sink.borrow() {
+            let weak = Rc::downgrade(&agent.0);
+            sink.on_failure(Rc::new(move |error| {
+                let live = weak.upgrade().map(Agent).filter(|agent| agent.0.stage.get() == Stage::Live);
+                let Some((agent, state)) = live.and_then(|agent| agent.state().ok().map(|state| (agent, state))) else {
+                    return;
+                };
+                let (turn, step, error) = (state.turn, state.step, error.clone());
+                agent.emit(NoticeKind::Error, |agent| Notice::Error { agent, turn, step, error });
+            }));
+        }
         let lifecycle = self.clone();
         *agent.0.disposal.borrow_mut() = Some(Rc::new(move || {
             let message = format!("agent {:?} was disposed while it was being created", lifecycle.id);

@@ -1,8 +1,8 @@
 //! One step: build the request, stream the answer, recover or commit, answer the tool calls (REQ, STEP).
 
-use super::barrier;
 use super::driver::LoopDriver;
 use super::tool_calls::Call;
+use super::{barrier, make_room};
 use crate::agent::{Recovery, RequestErrorEvent, RequestEvent};
 use crate::error::{Code, Error, Result};
 use crate::llm::{
@@ -213,6 +213,10 @@ impl LoopDriver {
                     answer.thrown = Some(error);
                     break;
                 }
+            }
+            if session.is_full() {
+                // A store that cannot keep up slows the stream down; what has come is in the log (case 145).
+                make_room(&session, signal).await?;
             }
             ready += 1;
             if ready % CHUNKS_PER_POLL == 0 {

@@ -14,7 +14,9 @@ mod notices;
 mod options;
 mod results;
 
-pub use adapters::{adapter, model_info, openai_chat, scripted, scripted_reply};
+#[cfg(feature = "http")]
+pub use adapters::openai_chat;
+pub use adapters::{adapter, model_info, scripted, scripted_reply};
 pub use compose::{
     AgentSetup, Setup, budget, cancel_cause, context_builder, message, model_choice, open_agent, prompt_input, target,
     tool, tool_call_value, tool_output,

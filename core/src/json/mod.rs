@@ -91,6 +91,24 @@ impl Value {
     /// `null`, to borrow.
     pub const NULL: &'static Value = &Value::Null;
 
+    /// About how many bytes of memory it takes.
+    pub(crate) fn weight(&self) -> usize {
+        let (mut sum, mut stack) = (0, vec![self]);
+        while let Some(value) = stack.pop() {
+            sum += size_of::<Value>();
+            match value {
+                Value::Null | Value::Bool(_) | Value::Number(_) => {}
+                Value::String(text) => sum += text.len(),
+                Value::Array(items) => stack.extend(items),
+                Value::Object(object) => object.iter().for_each(|(key, value)| {
+                    sum += key.len() + size_of::<String>();
+                    stack.push(value);
+                }),
+            }
+        }
+        sum
+    }
+
     fn is_container(&self) -> bool {
         matches!(self, Value::Array(_) | Value::Object(_))
     }

@@ -107,6 +107,17 @@ impl FinishReason {
 }
 
 impl Chunk {
+    /// About how many bytes of memory it takes besides itself.
+    pub(crate) fn weight(&self) -> usize {
+        match self {
+            Chunk::TextDelta { text, .. } | Chunk::ReasoningDelta { text, .. } => text.len(),
+            Chunk::ToolCallDelta { arguments_delta, .. } => arguments_delta.len(),
+            Chunk::BlockEnd { block, .. } => block.weight(),
+            Chunk::Finish { replay_state, .. } => replay_state.as_ref().map_or(0, Value::weight),
+            Chunk::BlockStart { .. } | Chunk::Usage(_) => 0,
+        }
+    }
+
     /// The chunk's `type`.
     pub fn kind(&self) -> &'static str {
         match self {

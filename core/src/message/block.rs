@@ -61,6 +61,16 @@ impl Block {
         }
     }
 
+    /// About how many bytes of memory it takes besides itself.
+    pub(crate) fn weight(&self) -> usize {
+        match self {
+            Block::Text(text) | Block::Reasoning(text) => text.len(),
+            Block::ToolCall { arguments, .. } => arguments.len(),
+            Block::ToolResult { content, .. } => content.iter().map(Block::weight).sum(),
+            Block::Other(value) => value.weight(),
+        }
+    }
+
     /// The block's `type`.
     pub fn kind(&self) -> &str {
         match self {

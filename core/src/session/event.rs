@@ -9,7 +9,7 @@ use crate::error::{Code, Error, Result};
 use crate::id::CallId;
 use crate::json::{Object, Value, write_number, write_str};
 use crate::llm::{Chunk, RequestHeader};
-use crate::message::{Message, Usage};
+use crate::message::{Block, Message, Usage};
 use std::sync::{Arc, OnceLock};
 
 /// One committed event. `seq` equals its index in the log; `time` is epoch milliseconds and may go backwards (REC-01).
@@ -270,6 +270,20 @@ impl EventData {
             EventData::InboxSpliced(_) => "agent/inbox/spliced",
             EventData::Other { kind, .. } => kind,
         }
+    }
+
+    /// About how many bytes of memory it takes.
+    pub(crate) fn weight(&self) -> usize {
+        let of_message = |message: &Message| message.content().iter().map(Block::weight).sum::<usize>();
+        let own = match self {
+            EventData::AssistantChunk { chunk, .. } => chunk.weight(),
+            EventData::ToolCall { arguments, .. } => arguments.len(),
+            EventData::InboxSpliced(splice) => splice.inserted.iter().map(|message| of_message(message)).sum(),
+            EventData::Other { data, .. } => data.weight(),
+            EventData::ToolResult { message, meta, .. } => of_message(message) + meta.as_ref().map_or(0, Value::weight),
+            _ => self.message().map_or(0, |message| of_message(message)),
+        };
+        size_of::<Event>() + own
     }
 
     /// Whether events of this type stand on the surface (REC-03).

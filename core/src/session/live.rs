@@ -31,6 +31,10 @@ pub trait EventSink {
     fn push(&self, event: &Arc<Event>);
     /// A turn has ended: a policy may want it written now.
     fn turn_ended(&self);
+    /// Whether so much waits to become durable that whoever would add to it should flush first.
+    fn is_full(&self) -> bool {
+        false
+    }
     /// Resolves when everything pushed so far is durable; fails with the store's error.
     fn flush(&self) -> LocalBoxFuture<Result<()>>;
 }
@@ -449,6 +453,11 @@ impl Session {
             Some(sink) => sink.flush().await,
             None => Ok(()),
         }
+    }
+
+    /// Whether so much waits to become durable that whoever would add to it should flush first (case 145).
+    pub(crate) fn is_full(&self) -> bool {
+        self.0.sink.borrow().as_ref().is_some_and(|sink| sink.is_full())
     }
 
     /// Ready when the log has an event of this seq.

@@ -7,6 +7,8 @@ mod coordinator;
 #[cfg(feature = "jsonl")]
 pub mod jsonl;
 mod log;
+#[cfg(feature = "jsonl")]
+mod owner;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 mod transfer;
@@ -66,8 +68,8 @@ pub trait Store {
         Box::pin(async move { Ok(read.await?.is_some()) })
     }
 
-    /// Reads a session and becomes its one writer. `None` if there is none. Fails with `SESSION_LOCKED` when another
-    /// process writes it.
+    /// Reads a session and becomes its one writer. `None` if there is none. Fails with `SESSION_LOCKED`, naming the
+    /// holder, when somebody else writes it; a holder that died holds nothing.
     fn open(&self, id: &SessionId) -> LocalBoxFuture<Result<Option<Opened>>>;
 
     /// Becomes the writer of a new session. Nothing is stored before the first append (PCO-01). Fails with
@@ -102,9 +104,15 @@ impl<T: Store + ?Sized> Store for Rc<T> {
     fn create(&self, header: &SessionHeader) -> LocalBoxFuture<Result<Rc<dyn SessionWriter>>> {
         (**self).create(header)
     }
+
+    fn register_event_type(&self, kind: &str) {
+        (**self).register_event_type(kind);
+    }
 }
 
-/// Appends to one session. The coordinator calls `append` again only after the last call ended.
+/// Appends to one session. The coordinator calls `append` again only after the last call ended. Appends of different
+/// sessions are under way at the same time, so that a store may commit whatever it has been given in one go, and a slow
+/// session holds no other up (PCO-05).
 pub trait SessionWriter {
     /// Makes a batch durable. The first event's seq must be where the stored log ends (`STORE_CONFLICT` otherwise), and
     /// the others follow it. On failure nothing of the batch is stored and the same batch may be tried again. A crash may

@@ -30,7 +30,9 @@ pub(super) fn scan(bytes: &[u8], start: usize) -> Frame {
         return Frame::Torn;
     };
     if magic != MAGIC {
-        return Frame::Invalid { at: start };
+        // A power cut may leave the length of a batch without its content; nothing of ours is only zeros.
+        let is_blank = bytes[start..].iter().all(|byte| *byte == 0);
+        return if is_blank { Frame::Torn } else { Frame::Invalid { at: start } };
     }
     let mut at = start + 4;
     let Some(&descriptor) = bytes.get(at) else {
@@ -122,6 +124,12 @@ mod tests {
         let mut frame = compress(b"text\n").expect("compress");
         *frame.last_mut().expect("not empty") ^= 1;
         assert!(decompress(&frame, &mut Vec::new()).is_err());
+    }
+
+    #[test]
+    fn zeros_up_to_the_end_are_a_torn_frame_and_zeros_before_anything_else_are_not() {
+        assert_eq!(scan(&[0; 64], 0), Frame::Torn);
+        assert_eq!(scan(&[0, 0, 0, 0, 0, 1], 0), Frame::Invalid { at: 0 });
     }
 
     #[test]

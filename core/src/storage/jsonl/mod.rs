@@ -1,7 +1,8 @@
 //! Sessions as JSONL files, the ones that the reference implementation writes and reads (JL, ROW, ZST).
 //!
 //! A session is one file that only grows. The writer holds a lock on it that ends with its process; readers take none.
-//! The lock belongs to the open file: a process that forks without `exec` shares it with its child.
+//! The lock belongs to the open file: a process that forks without `exec` shares it with its child. A small file beside
+//! it says who holds the lock; it has no other meaning and may be deleted.
 //! All file work, rendering and compression run in the background and never on the runtime's thread.
 
 pub(super) mod files;
@@ -15,6 +16,7 @@ mod writer;
 
 pub use files::{DiskFiles, FileLayer, Revision};
 
+use super::owner::Owner;
 use super::{SessionWriter, Store, StoredLog};
 use crate::background::run_blocking;
 use crate::error::{Code, Error, Result};
@@ -108,6 +110,7 @@ struct Inner {
     event_types: RwLock<HashSet<String>>,
     /// Ids with a writer that may not have written yet (PCO-02).
     created: Mutex<HashSet<SessionId>>,
+    known_dirs: files::KnownDirs,
 }
 
 impl JsonlStore {
@@ -118,8 +121,8 @@ impl JsonlStore {
 
     /// A store on another file layer, for tests of what happens when a disk fails.
     pub fn with_files(options: JsonlOptions, files: Arc<dyn FileLayer>) -> Self {
-        let (event_types, created) = (RwLock::default(), Mutex::default());
-        Self(Arc::new(Inner { options, files, event_types, created }))
+        let (event_types, created, known_dirs) = (RwLock::default(), Mutex::default(), Mutex::default());
+        Self(Arc::new(Inner { options, files, event_types, created, known_dirs }))
     }
 
     /// Lets logs hold events of a plug-in's type (D-21). A log with a type that is neither known nor registered nor
@@ -273,8 +276,9 @@ impl Inner {
         let Some(path) = tree::find(&self, id)? else {
             return Ok(None);
         };
-        let file = files::open_append(&path).map_err(|error| io_error("open", &path, &error))?;
+        let file = self.files.open(&path).map_err(|error| io_error("open", &path, &error))?;
         lock(&file, &path, id)?;
+        writer::remove_leftovers(&*self.files, &path, Some(&file));
         let (contents, len) = self.read(&path, id)?;
         let writer = JsonlWriter::opened(self, path, file, &contents, len);
         Ok(Some((contents.into_log(len), writer)))
@@ -311,15 +315,26 @@ fn lock(file: &std::fs::File, path: &Path, id: &str) -> Result<()> {
     match file.try_lock() {
         Ok(()) => Ok(()),
         Err(TryLockError::WouldBlock) => {
-            let message = format!(
-                "session {id:?} is held by another writer, in this process or another: {}; close it there first",
-                path.display()
-            );
+            let record = std::fs::read_to_string(owner_path(path)).ok();
+            let owner = record.as_deref().and_then(Owner::parse);
+            let holder = owner.as_ref().map_or("another writer".to_owned(), Owner::describe);
+            let message = format!("session {id:?} is held by {holder}: {}; close it there first", path.display());
             let error = Error::new(Code::SessionLocked, message).with("id", id);
-            Err(error.with("path", path.to_string_lossy().as_ref()))
+            let error = error.with("path", path.to_string_lossy().as_ref());
+            Err(match owner {
+                Some(owner) => error.with("holder", owner.to_value()),
+                None => error,
+            })
         }
         Err(TryLockError::Error(error)) => Err(io_error("lock", path, &error)),
     }
+}
+
+/// The record of who holds the lock on a session's file.
+fn owner_path(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".owner");
+    PathBuf::from(name)
 }
 
 fn already_exists(id: &SessionId, path: &Path) -> Error {

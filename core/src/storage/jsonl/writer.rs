@@ -1,13 +1,16 @@
 //! The one writer of a session: batches that are stored whole or not at all (JL-17, JL-18, JL-20, PCO-01, PCO-04).
 
 use super::reader::Contents;
-use super::{Compression, Inner, already_exists, background, files, frames, header, io_error, lock, rows, tree};
+use super::{
+    Compression, FileLayer, Inner, already_exists, background, files, frames, header, io_error, owner_path, rows, tree,
+};
 use crate::background::run_blocking;
 use crate::error::{Code, Error, Result};
 use crate::runtime::LocalBoxFuture;
 use crate::session::{Event, SessionHeader};
 use crate::storage::SessionWriter;
-use std::fs::{self, File};
+use crate::storage::owner::Owner;
+use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -50,6 +53,7 @@ impl JsonlWriter {
             dirty: file_len > contents.valid_len,
         };
         let header = contents.header.clone();
+        sign(&path);
         Self(Arc::new(Shared { store, path, header, reserved: false, state: Mutex::new(state) }))
     }
 
@@ -82,7 +86,7 @@ impl SessionWriter for JsonlWriter {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        self.give_back_id();
+        self.close();
     }
 }
 
@@ -102,7 +106,11 @@ impl Shared {
         let mut state = self.state();
         if !state.closed {
             state.closed = true;
-            state.file = None;
+            if let Some(file) = state.file.take() {
+                // While the lock is held: the record behind it would be the next owner's.
+                let _ = fs::remove_file(owner_path(&self.path));
+                drop(file);
+            }
             self.give_back_id();
         }
     }
@@ -181,22 +189,38 @@ impl Shared {
         bytes.extend(self.encode(&[], events)?);
         let directory = self.path.parent().expect("a session's file is in a directory");
         let failed = |operation: &str, error: io::Error| self.failed(operation, &error);
-        files::create_private_dirs(layer, directory).map_err(|error| failed("make the directory of", error))?;
-        let temporary = temporary_path(&self.path);
-        let file = files::create_private(&temporary).map_err(|error| failed("create", error))?;
+        let (root, dirs) = (&self.store.options.root, &self.store.known_dirs);
+        files::create_private_dirs(layer, directory, root, dirs)
+            .map_err(|error| failed("make the directory of", error))?;
+        remove_leftovers(layer, &self.path, None);
+        let (file, temporary) = self.create_locked().map_err(|error| failed("create", error))?;
         let published = self.publish(&file, &temporary, directory, &bytes);
         // The data is safe under its name, or not at all; a leftover temporary name harms nobody.
-        let _ = fs::remove_file(&temporary);
+        let _ = layer.remove(&temporary);
         published?;
+        sign(&self.path);
         state.len = bytes.len() as u64;
         state.file = Some(Arc::new(file));
         Ok(())
     }
 
+    /// A file with a name of its own. It is locked before it can be seen under the session's name, since a lock belongs
+    /// to the file and not to its name; and so whoever clears leftovers away can tell that it is none.
+    fn create_locked(&self) -> io::Result<(File, PathBuf)> {
+        loop {
+            let temporary = temporary_path(&self.path);
+            let file = self.store.files.create(&temporary)?;
+            // Between the two a clearing may have come; then it has or had the lock.
+            match file.try_lock() {
+                Ok(()) if files::is_named(&file)? => return Ok((file, temporary)),
+                Ok(()) | Err(TryLockError::WouldBlock) => {}
+                Err(TryLockError::Error(error)) => return Err(error),
+            }
+        }
+    }
+
     fn publish(&self, file: &File, temporary: &Path, directory: &Path, bytes: &[u8]) -> Result<()> {
         let layer = &*self.store.files;
-        // The lock belongs to the file and not to its name, so the session is locked before it can be seen.
-        lock(file, temporary, &self.header.id)?;
         layer.append(file, bytes).map_err(|error| self.failed("write", &error))?;
         layer.sync_all(file).map_err(|error| self.failed("sync", &error))?;
         layer.link(temporary, &self.path).map_err(|error| match error.kind() {
@@ -205,7 +229,7 @@ impl Shared {
         })?;
         layer.sync_dir(directory).map_err(|error| {
             // The name may or may not survive a power cut; without it the batch can be tried again.
-            let _ = fs::remove_file(&self.path);
+            let _ = layer.remove(&self.path);
             self.failed("sync the directory of", &error)
         })
     }
@@ -242,6 +266,8 @@ impl Shared {
         }
     }
 
+    /// Takes back what was written since the last success, also what a failed sync left: the system may believe it
+    /// written and never write it, so only bytes that are written again are ever trusted.
     fn roll_back(&self, state: &mut State, file: &File) -> Result<()> {
         let layer = &*self.store.files;
         layer.truncate(file, state.len).map_err(|error| self.failed("cut the torn end off", &error))?;
@@ -250,20 +276,12 @@ impl Shared {
         Ok(())
     }
 
-    /// What is written to a file without a name is gone when it is closed.
-    #[cfg(unix)]
     fn check_named(&self, file: &File) -> Result<()> {
-        use std::os::unix::fs::MetadataExt;
-        if file.metadata().map_err(|error| self.failed("examine", &error))?.nlink() > 0 {
+        if files::is_named(file).map_err(|error| self.failed("examine", &error))? {
             return Ok(());
         }
         let message = format!("{} was removed from outside; what is logged now cannot be kept", self.path.display());
         Err(Error::new(Code::StoreConflict, message).with("path", self.path.to_string_lossy().as_ref()))
-    }
-
-    #[cfg(not(unix))]
-    fn check_named(&self, _file: &File) -> Result<()> {
-        Ok(())
     }
 
     /// A program that takes no lock may have written.
@@ -287,4 +305,32 @@ fn temporary_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".{}.tmp", &random[..12]));
     PathBuf::from(name)
+}
+
+/// Writes down who holds the lock, for those who ask for it. Nothing depends on it, so failing does no harm.
+fn sign(path: &Path) {
+    let _ = fs::write(owner_path(path), Owner::current().to_value().to_text());
+}
+
+/// Removes the temporary names that a process left behind when it died while it published a session. What another
+/// process is publishing right now is locked and stays. `file` is the session's own, if it is open and locked.
+pub(super) fn remove_leftovers(layer: &dyn FileLayer, path: &Path, file: Option<&File>) {
+    let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else { return };
+    let own = file.and_then(|file| file.metadata().ok());
+    let prefix = format!("{}.", name.to_string_lossy());
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if !(name.starts_with(&prefix) && name.ends_with(".tmp")) {
+            continue;
+        }
+        let Ok(found) = File::open(entry.path()) else { continue };
+        let is_own = match (&own, found.metadata()) {
+            (Some(own), Ok(found)) => files::is_same(own, &found),
+            _ => false,
+        };
+        if is_own || found.try_lock().is_ok() {
+            let _ = layer.remove(&entry.path());
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use crate::background;
 use crate::error::{Code, Error, Result};
-use crate::storage::jsonl::files;
+use crate::storage::jsonl::files::{self, DiskFiles, FileLayer};
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -119,10 +119,10 @@ pub(super) fn close_elsewhere<T: Send + 'static>(process: u32, connections: T) {
 /// The database's file, private to the user.
 fn make_file(path: &Path) -> Result<()> {
     let made = match path.parent() {
-        Some(directory) => files::create_private_dirs(&files::DiskFiles, directory),
+        Some(directory) => files::create_private_dirs(&DiskFiles, directory, directory, &files::KnownDirs::default()),
         None => Ok(()),
     };
-    match made.and_then(|()| files::create_private(path)) {
+    match made.and_then(|()| DiskFiles.create(path)) {
         Ok(_) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_file() => Ok(()),
         Err(error) => Err(file_failed("create", path, &error)),

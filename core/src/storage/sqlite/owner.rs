@@ -5,7 +5,7 @@ use super::queue::Claim;
 use super::{database, locked};
 use crate::error::{Code, Error, Result};
 use crate::json::{self, Value};
-use crate::storage::jsonl::files;
+use crate::storage::jsonl::files::{DiskFiles, FileLayer};
 use std::collections::HashSet;
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -50,7 +50,7 @@ impl Instance {
     fn take_lock(&self) -> Result<File> {
         let path = self.path_of(&self.name);
         let temporary = path.with_extension("tmp");
-        let taken = files::create_private(&temporary).and_then(|file| {
+        let taken = DiskFiles.create(&temporary).and_then(|file| {
             file.lock()?;
             fs::rename(&temporary, &path)?;
             Ok(file)
