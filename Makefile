@@ -17,7 +17,7 @@ PY_SOURCES   := $(shell find bindings/python/python -name '*.py*' -not -name '*.
 NODE_RUST    := $(shell find core bindings/node/src -name '*.rs') $(shell find . -name Cargo.toml -not -path './target/*') Cargo.lock
 NODE_SOURCES := $(shell find bindings/node/ts -name '*.ts') $(wildcard bindings/node/scripts/*.mjs) bindings/node/package.json bindings/node/tsconfig.json
 
-.PHONY: help demo demo-real test lint test-rust test-python test-node test-real conformance conformance-rust conformance-node samples interchange sim crash bench clean
+.PHONY: help demo demo-real test lint test-rust test-python test-node test-real conformance conformance-rust conformance-node samples interchange sim crash bench bench-open fuzz clean
 
 CONFORMANCE = --pending tests/conformance/pending.txt --decisions tests/conformance/decisions $(or $(SCENARIOS),tests/conformance/scenarios)
 
@@ -79,6 +79,14 @@ sim: ## play 100,000 seeded lives of several agents against the invariants
 
 crash: ## kill a process that runs agents 2,000 times for each store, and look at what it left
 	cargo run --release --quiet --locked -p turnwheel-crash --bin crash -- --kills $(or $(KILLS),2000)
+
+bench-open: ## what opening a big session costs beside serde_json over the same bytes (EVENTS=1000000 for more)
+	EVENTS=$(or $(EVENTS),100000) cargo bench --quiet --locked -p turnwheel --bench open
+
+fuzz: ## make fuzz TARGET=jsonl|frames|rows|header|repair SECONDS=<n>: needs `cargo install cargo-fuzz`
+	@test -n "$(TARGET)" || { echo "name a TARGET: jsonl, frames, rows, header or repair"; exit 2; }
+	tests/fuzz/seed-corpus
+	cd core && RUSTC_BOOTSTRAP=1 cargo fuzz run $(TARGET) --fuzz-dir ../tests/fuzz -- -max_total_time=$(or $(SECONDS),60) -max_len=16384
 
 bench: $(STAMPS)/package ## measure turns in Rust and Python (release builds)
 	cargo bench --locked -p turnwheel --bench turns -- --noplot

@@ -139,6 +139,29 @@ fn what_a_process_left_when_it_died_while_publishing_is_cleared_away_and_what_an
 }
 
 #[test]
+fn a_page_of_a_listing_reads_the_headers_of_that_page_only() {
+    let mut fixture = Fixture::new(Compression::None);
+    for name in ["d", "a", "é", "b/1", "c"] {
+        fixture.header.id = id(name);
+        fixture.write(&turns(1), &[]);
+    }
+    let page = |after: Option<&str>, limit| -> turnwheel::Result<Vec<String>> {
+        let headers = block_on(fixture.store.list_page(after.map(id).as_ref(), limit))?;
+        Ok(headers.into_iter().map(|header| header.id.to_string()).collect())
+    };
+    assert_eq!(page(None, 2).expect("a page"), ["a", "b/1"]);
+    assert_eq!(page(Some("b/1"), 2).expect("a page"), ["c", "d"]);
+    assert_eq!(page(Some("d"), 9).expect("a page"), ["é"]);
+    assert_eq!(page(Some("bb"), 1).expect("a page"), ["c"], "the id it follows need not exist");
+    // A header that makes every listing fail that reads it (JL-16).
+    let text = fs::read_to_string(fixture.path()).expect("the last session written, c");
+    put(&fixture.path(), text.replacen("\"createdAt\"", "\"sandboxMode\":\"read-only\",\"createdAt\"", 1).as_bytes());
+    assert!(block_on(fixture.store.list()).is_err() && page(Some("b/1"), 1).is_err());
+    assert_eq!(page(None, 2).expect("a page"), ["a", "b/1"]);
+    assert_eq!(page(Some("c"), 2).expect("a page"), ["d", "é"]);
+}
+
+#[test]
 fn an_id_that_is_known_or_stored_anywhere_cannot_be_created() {
     let mut fixture = Fixture::new(Compression::None);
     let first = fixture.create().expect("a writer");

@@ -3,6 +3,8 @@
 //! Nothing in the port assumes local files: every method is asynchronous, appending is conditional on where the log is
 //! expected to end, and a session has one writer at a time.
 
+#[cfg(feature = "jsonl")]
+mod canonical;
 mod coordinator;
 #[cfg(feature = "jsonl")]
 pub mod jsonl;

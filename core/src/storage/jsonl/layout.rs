@@ -30,6 +30,22 @@ pub(super) fn segment(id: &str) -> Result<String> {
     }
 }
 
+/// The session id that a directory's name stands for; `None` if [`segment`] makes no such name.
+pub(super) fn id_of_segment(name: &str) -> Option<String> {
+    let mut units = Vec::with_capacity(name.len());
+    let mut rest = name;
+    while let Some(first) = rest.chars().next() {
+        let (unit, length) = match first {
+            '~' => (u16::from_str_radix(rest.get(1..5)?, 16).ok()?, 5),
+            _ => (u16::try_from(u32::from(first)).ok()?, first.len_utf8()),
+        };
+        units.push(unit);
+        rest = &rest[length..];
+    }
+    let id = String::from_utf16(&units).ok()?;
+    (segment(&id).ok()? == name).then_some(id)
+}
+
 /// The directory of all sessions of one working directory (JL-03). Two directories may share one name.
 pub(super) fn project_name(cwd: Option<&str>) -> String {
     let Some(cwd) = cwd else {
@@ -80,6 +96,16 @@ mod tests {
     #[test]
     fn an_emoji_is_two_escapes() {
         assert_eq!(segment("é😀").expect("a name"), "~00E9~D83D~DE00");
+    }
+
+    #[test]
+    fn a_directory_names_its_session() {
+        for id in ["demo", "é😀", ".", "..", "a/b~c", "a.b-c_D9"] {
+            assert_eq!(id_of_segment(&segment(id).expect("a name")).as_deref(), Some(id));
+        }
+        for name in ["a b", "~00e9", "~12", "~D83D", "é"] {
+            assert_eq!(id_of_segment(name), None, "{name}");
+        }
     }
 
     #[test]

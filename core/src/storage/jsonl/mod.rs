@@ -187,6 +187,11 @@ impl Store for JsonlStore {
         Box::pin(background(move || tree::list(&inner)))
     }
 
+    fn list_page(&self, after: Option<&SessionId>, limit: usize) -> LocalBoxFuture<Result<Vec<SessionHeader>>> {
+        let (inner, after) = (self.0.clone(), after.cloned());
+        Box::pin(background(move || tree::list_page(&inner, after.as_ref(), limit)))
+    }
+
     fn read(&self, id: &SessionId) -> LocalBoxFuture<Result<Option<StoredLog>>> {
         let (inner, id) = (self.0.clone(), id.clone());
         Box::pin(background(move || match tree::find(&inner, &id)? {

@@ -9,6 +9,7 @@ use super::{Compression, frames};
 use crate::error::{Code, Error, Result};
 use crate::json::{self, Value};
 use crate::session::{Event, SessionHeader, Surface, legacy};
+use crate::storage::canonical;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -201,7 +202,7 @@ impl<'a> Scan<'a> {
     /// torn tail (JL-07, JL-08).
     fn lines(&mut self, text: &[u8]) -> Result<usize> {
         let (mut start, mut valid) = (0, 0);
-        while let Some(length) = text[start..].iter().position(|byte| *byte == b'\n') {
+        while let Some(length) = memchr::memchr(b'\n', &text[start..]) {
             self.line += 1;
             self.take_line(&text[start..start + length])?;
             start += length + 1;
@@ -213,6 +214,13 @@ impl<'a> Scan<'a> {
     }
 
     fn take_line(&mut self, line: &[u8]) -> Result<()> {
+        if self.issue.is_none()
+            && self.is_sound()
+            && let Some(count) = canonical::read(line, self.next_seq, &mut self.events)
+        {
+            self.next_seq += count;
+            return Ok(());
+        }
         let Ok(parsed) = json::parse_lossy(line) else {
             self.note("cannot be parsed".into());
             return Ok(());

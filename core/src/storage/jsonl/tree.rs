@@ -47,27 +47,50 @@ pub(super) fn list_revisions(inner: &Inner) -> Result<Vec<(SessionHeader, Revisi
     Ok(listed)
 }
 
+/// The headers of up to `limit` sessions whose ids follow `after`. Only their files are read: the names of the folders
+/// say which they are.
+pub(super) fn list_page(inner: &Inner, after: Option<&SessionId>, limit: usize) -> Result<Vec<SessionHeader>> {
+    let id_of = |path: PathBuf| Some((layout::id_of_segment(path.parent()?.file_name()?.to_str()?)?, path));
+    let mut files: Vec<(String, PathBuf)> = session_files(inner)?.into_iter().filter_map(id_of).collect();
+    files.retain(|(id, _)| after.is_none_or(|after| id.as_str() > after.as_str()));
+    files.sort_unstable();
+    if let Some(pair) = files.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+        return Err(twice(&pair[0].0.as_str().into(), &pair[0].1, &pair[1].1));
+    }
+    let mut headers = Vec::new();
+    for (_, path) in files {
+        if headers.len() == limit {
+            break;
+        }
+        headers.extend(listed(inner, &path)?);
+    }
+    Ok(headers)
+}
+
 fn list_files(inner: &Inner) -> Result<Vec<(SessionHeader, PathBuf)>> {
     let mut seen: HashMap<SessionId, PathBuf> = HashMap::new();
     let mut headers = Vec::new();
     for path in session_files(inner)? {
-        let head = read_head(&path, inner.options.compression).map_err(|error| io_error("read", &path, &error))?;
-        let line = match head.as_deref().map(HeaderLine::parse) {
-            Some(Ok(line)) if line.is_listable() => line,
-            Some(Err(reason @ NotHeader::Retired)) => return Err(reader::not_header(reason, &path)),
-            Some(Ok(_) | Err(NotHeader::Foreign(_))) | None => continue,
-        };
-        check_place(inner, &path, &line, None)?;
-        // A bad field that is no part of JL-05 is reported when the session is opened.
-        let Ok(header) = line.header() else {
-            continue;
-        };
+        let Some(header) = listed(inner, &path)? else { continue };
         if let Some(first) = seen.insert(header.id.clone(), path.clone()) {
             return Err(twice(&header.id, &first, &path));
         }
         headers.push((header, path));
     }
     Ok(headers)
+}
+
+/// The header of a file as a listing shows it; `None` for one that it skips.
+fn listed(inner: &Inner, path: &Path) -> Result<Option<SessionHeader>> {
+    let head = read_head(path, inner.options.compression).map_err(|error| io_error("read", path, &error))?;
+    let line = match head.as_deref().map(HeaderLine::parse) {
+        Some(Ok(line)) if line.is_listable() => line,
+        Some(Err(reason @ NotHeader::Retired)) => return Err(reader::not_header(reason, path)),
+        Some(Ok(_) | Err(NotHeader::Foreign(_))) | None => return Ok(None),
+    };
+    check_place(inner, path, &line, None)?;
+    // A bad field that is no part of JL-05 is reported when the session is opened.
+    Ok(line.header().ok())
 }
 
 /// JL-14: the header's id is the requested one, and id and working directory name this very path.
