@@ -1,53 +1,26 @@
 //! The chat-completions wire as pure code: one test per row of `cases/bug-reports.md` that concerns it, and three
-//! properties. Rows about sockets are in `openai_http.rs`; rows about Anthropic's wire have no code yet.
+//! properties. Rows about sockets are in `openai_http.rs`; rows about other wires in `anthropic_sse.rs` and `responses_sse.rs`.
 #![cfg(feature = "http")]
 #![allow(clippy::unwrap_used)]
 
+#[path = "support/wire.rs"]
+mod wire;
+
 use proptest::prelude::*;
 use turnwheel::json::Value;
-use turnwheel::llm::adapters::openai_chat::{ChatDecoder, Progress};
+use turnwheel::llm::Chunk;
+use turnwheel::llm::adapters::openai_chat::ChatDecoder;
 use turnwheel::llm::sse::{Sse, SseFramer};
-use turnwheel::llm::{Chunk, Failure, FinishReason};
 use turnwheel::message::{Block, Usage};
-
-/// An answer as a consumer sees it.
-#[derive(Clone, Debug, PartialEq)]
-struct Answer {
-    chunks: Vec<Chunk>,
-    failure: Option<Failure>,
-    /// The answer was finished by the sentinel, before the body ended.
-    is_done_early: bool,
-    skipped: u64,
-}
+use wire::{Answer, body, decode_with};
 
 /// Decodes a body that arrives in these reads.
 fn decode(reads: &[&[u8]]) -> Answer {
-    let (mut framer, mut decoder) = (SseFramer::default(), ChatDecoder::new("made"));
-    let (mut chunks, mut outcome) = (Vec::new(), Ok(Progress::More));
-    for read in reads {
-        let fed = framer.feed(read, |found| {
-            if let (Sse::Event { name, data }, Ok(Progress::More)) = (found, &outcome) {
-                outcome = decoder.payload(name, &data, &mut chunks);
-            }
-        });
-        assert_eq!(fed, Ok(()));
-    }
-    let is_done_early = outcome == Ok(Progress::Done);
-    let failure = match outcome {
-        Ok(Progress::More) => decoder.end(&mut chunks).err(),
-        Ok(Progress::Done) => None,
-        Err(failure) => Some(failure),
-    };
-    Answer { chunks, failure, is_done_early, skipped: decoder.skipped() }
+    decode_with(&mut ChatDecoder::new("made"), reads)
 }
 
 fn decode_text(body: &str) -> Answer {
     decode(&[body.as_bytes()])
-}
-
-/// A body of these payloads.
-fn body(payloads: &[&str]) -> String {
-    payloads.iter().map(|payload| format!("data: {payload}\n\n")).collect()
 }
 
 fn text(text: &str) -> String {
@@ -62,49 +35,6 @@ fn calls(entries: &str) -> String {
 const STOP: &str = r#"{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#;
 const CALLS: &str = r#"{"choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}"#;
 const DONE: &str = "[DONE]";
-
-impl Answer {
-    fn blocks(&self) -> Vec<Block> {
-        let ends = self.chunks.iter().filter_map(|chunk| match chunk {
-            Chunk::BlockEnd { block, .. } => Some(block.clone()),
-            _ => None,
-        });
-        ends.collect()
-    }
-
-    fn text(&self) -> String {
-        self.blocks().iter().filter_map(Block::text).collect()
-    }
-
-    /// Id, name and arguments of the calls.
-    fn calls(&self) -> Vec<(String, String, String)> {
-        let calls = self.blocks().into_iter().filter_map(|block| match block {
-            Block::ToolCall { id, name, arguments } => Some((id.as_str().to_owned(), name, arguments)),
-            _ => None,
-        });
-        calls.collect()
-    }
-
-    fn finish(&self) -> Option<&FinishReason> {
-        match self.chunks.last() {
-            Some(Chunk::Finish { reason, .. }) => Some(reason),
-            _ => None,
-        }
-    }
-
-    fn code(&self) -> String {
-        match (&self.failure, self.finish()) {
-            (Some(failure), None) => failure.code.clone(),
-            (None, Some(FinishReason::Error(failure) | FinishReason::Aborted(failure))) => failure.code.clone(),
-            (None, Some(reason)) => reason.kind().to_owned(),
-            (failure, finish) => panic!("an answer ends once: {failure:?}, {finish:?}"),
-        }
-    }
-
-    fn usage(&self) -> Option<Usage> {
-        self.chunks.iter().find_map(|chunk| if let Chunk::Usage(usage) = chunk { Some(*usage) } else { None })
-    }
-}
 
 fn call(id: &str, name: &str, arguments: &str) -> (String, String, String) {
     (id.to_owned(), name.to_owned(), arguments.to_owned())

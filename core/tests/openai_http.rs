@@ -2,6 +2,10 @@
 #![cfg(feature = "http")]
 #![allow(clippy::unwrap_used)]
 
+#[path = "support/http.rs"]
+mod http;
+
+use http::*;
 use std::future::poll_fn;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -17,99 +21,12 @@ use turnwheel::message::{Block, Message, Role, Source};
 use turnwheel::runtime::{ManualClock, Runtime, Signal};
 use turnwheel::session::{CancelCause, History};
 
-const KEY: &str = "sk-very-secret-0123456789";
-const HEAD: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nx-request-id: req-7\r\n\r\n";
-const HELLO: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"hello\"}}]}\n\n";
-const STOP: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n";
-const DONE: &str = "data: [DONE]\n\n";
-
-/// Serves one connection by `script`, which gets the request's text. The socket closes when the script returns.
-fn serve<T: Send + 'static>(script: impl FnOnce(&mut TcpStream, &str) -> T + Send + 'static) -> (String, Receiver<T>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}/v1/", listener.local_addr().unwrap());
-    let (sender, receiver) = channel();
-    std::thread::spawn(move || {
-        let (mut socket, _) = listener.accept().unwrap();
-        let request = read_request(&mut socket);
-        let _ = sender.send(script(&mut socket, &request));
-    });
-    (url, receiver)
-}
-
-fn read_request(socket: &mut TcpStream) -> String {
-    let (mut bytes, mut buffer) = (Vec::new(), [0; 4096]);
-    loop {
-        let read = socket.read(&mut buffer).unwrap();
-        bytes.extend_from_slice(&buffer[..read]);
-        let text = String::from_utf8_lossy(&bytes).into_owned();
-        let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
-        let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
-        if read == 0 || body.len() >= length.parse::<usize>().unwrap() {
-            return text;
-        }
-    }
-}
-
-/// Answers and closes.
-fn answer(text: impl Into<String>) -> (String, Receiver<String>) {
-    let text = text.into();
-    serve(move |socket, request| {
-        socket.write_all(text.as_bytes()).unwrap();
-        request.to_owned()
-    })
-}
-
-/// How long it takes until the peer closes; `None` if it does not within two seconds.
-fn time_until_closed(socket: &mut TcpStream) -> Option<Duration> {
-    let start = Instant::now();
-    socket.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
-    match socket.read(&mut [0; 16]) {
-        Ok(0) => Some(start.elapsed()),
-        Err(error) if error.kind() == ErrorKind::ConnectionReset => Some(start.elapsed()),
-        _ => None,
-    }
-}
-
 fn adapter(url: &str) -> OpenAiChat {
     builder(url).build().unwrap()
 }
 
 fn builder(url: &str) -> OpenAiChatBuilder {
     OpenAiChat::builder(url).api_key(KEY)
-}
-
-fn request() -> ModelRequest {
-    let header = RequestHeader {
-        config: CallConfig::new("p", "m"),
-        adapter_defaults: Default::default(),
-        system: None,
-        tools: Vec::new(),
-    };
-    let messages = History::from_messages(vec![Arc::new(Message::user_text("u", "hi"))]);
-    ModelRequest { header: Arc::new(header), messages, session_id: None, signal: Signal::new() }
-}
-
-async fn next(stream: &mut ChunkStream) -> Option<turnwheel::Result<Chunk>> {
-    poll_fn(|context| stream.as_mut().poll_next(context)).await
-}
-
-/// All chunks, and the failure of an error item or a failing finish.
-fn collect(adapter: &OpenAiChat, request: ModelRequest) -> (Vec<Chunk>, Option<Failure>) {
-    Runtime::default().block_on(async {
-        let mut stream = adapter.stream(request);
-        let (mut chunks, mut failure) = (Vec::new(), None);
-        while let Some(item) = next(&mut stream).await {
-            assert!(failure.is_none(), "nothing follows a failure");
-            match item {
-                Ok(Chunk::Finish { reason: FinishReason::Error(found) | FinishReason::Aborted(found), .. }) => {
-                    failure = Some(found);
-                }
-                Ok(chunk) => chunks.push(chunk),
-                Err(error) => failure = Some(error.failure().unwrap().clone()),
-            }
-        }
-        (chunks, failure)
-    })
 }
 
 /// The `messages` that are sent for a history.
@@ -122,26 +39,9 @@ fn sent(history: Vec<Message>) -> String {
     body.get("messages").unwrap().to_text()
 }
 
-fn assistant(content: Vec<Block>) -> Message {
-    let source = Source::Model { provider: "p".into(), model: "m".into(), replay_state: None };
-    Message::new("a", Role::Assistant, content, source)
-}
-
-fn call(arguments: &str) -> Block {
-    Block::ToolCall { id: "c".into(), name: "f".into(), arguments: arguments.into() }
-}
-
 fn failure_of(answer_text: &str) -> Failure {
     let (url, _served) = answer(answer_text);
     collect(&adapter(&url), request()).1.unwrap()
-}
-
-fn text_of(chunks: &[Chunk]) -> String {
-    let deltas = chunks.iter().filter_map(|chunk| match chunk {
-        Chunk::TextDelta { text, .. } => Some(text.as_str()),
-        _ => None,
-    });
-    deltas.collect()
 }
 
 #[test]

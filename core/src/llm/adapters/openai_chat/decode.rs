@@ -5,19 +5,11 @@
 //! neither is `STREAM_CLOSED`, and so is a sentinel without a reason after half a tool call.
 
 use super::calls::{Calls, Fragment, Taken};
-use super::error::{quote, stream_failure};
+use super::details::Details;
 use crate::json::{Object, Value, parse};
+use crate::llm::adapters::http::{Decoder, Progress, quote, stream_failure};
 use crate::llm::{Chunk, Failure, FinishReason};
 use crate::message::{Block, Usage};
-
-/// Whether more payloads are wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
-    /// The answer goes on.
-    More,
-    /// The finish chunk was produced; further bytes do not matter.
-    Done,
-}
 
 enum Part {
     Text(String),
@@ -35,6 +27,7 @@ pub struct ChatDecoder {
     text: Option<usize>,
     reasoning: Option<usize>,
     calls: Calls,
+    details: Details,
     usage: Option<Usage>,
     finish: Option<String>,
     skipped: u64,
@@ -59,25 +52,25 @@ impl ChatDecoder {
             text: None,
             reasoning: None,
             calls: Calls::default(),
+            details: Details::default(),
             usage: None,
             finish: None,
             skipped: 0,
             is_done: false,
         }
     }
+}
 
-    /// How many payloads and fragments were skipped because nobody here knows their kind.
-    pub fn skipped(&self) -> u64 {
+impl Decoder for ChatDecoder {
+    fn skipped(&self) -> u64 {
         self.skipped
     }
 
-    /// Whether a finish reason came, so that the answer is complete even if the body breaks off now.
-    pub fn has_finish_reason(&self) -> bool {
+    fn has_finish_reason(&self) -> bool {
         self.finish.is_some()
     }
 
-    /// Takes the payload of one event. Chunks are appended to `out`; a failure ends the answer.
-    pub fn payload(&mut self, name: &str, data: &str, out: &mut Vec<Chunk>) -> Result<Progress, Failure> {
+    fn payload(&mut self, name: &str, data: &str, out: &mut Vec<Chunk>) -> Result<Progress, Failure> {
         let text = data.trim();
         if self.is_done || text == "[DONE]" {
             self.close(out)?;
@@ -86,7 +79,7 @@ impl ChatDecoder {
         // Gateways wrap keep-alive comments as data (`data: : PROCESSING`), or send an empty one.
         if text.is_empty() || text.starts_with(':') {
             self.skip("a comment sent as data", text);
-            return Ok(Progress::More);
+            return Ok(Progress::KeepAlive);
         }
         let value = parse(text).map_err(|error| malformed(&format!("a stream payload is not JSON ({error})"), text))?;
         if value.as_object().is_none() {
@@ -99,8 +92,7 @@ impl ChatDecoder {
         Ok(Progress::More)
     }
 
-    /// The body ended, properly or not.
-    pub fn end(&mut self, out: &mut Vec<Chunk>) -> Result<(), Failure> {
+    fn end(&mut self, out: &mut Vec<Chunk>) -> Result<(), Failure> {
         if self.is_done {
             return Ok(());
         }
@@ -110,18 +102,21 @@ impl ChatDecoder {
         }
         self.close(out)
     }
+}
 
+impl ChatDecoder {
     fn skip(&mut self, what: &str, text: &str) {
         self.skipped += 1;
         tracing::debug!(target: "turnwheel", "skipped {what}: {}", quote(text));
     }
 
     fn chunk(&mut self, value: &Value, text: &str, out: &mut Vec<Chunk>) -> Result<(), Failure> {
-        if let Some(usage) = present(value, "usage") {
+        let usage = present(value, "usage").or_else(|| present(value.get("x_groq")?, "usage"));
+        if let Some(usage) = usage {
             self.usage = read_usage(usage).or(self.usage);
         }
         let Some(choices) = present(value, "choices") else {
-            if present(value, "usage").is_none() {
+            if usage.is_none() {
                 self.skip("a payload without choices", text);
             }
             return Ok(());
@@ -144,6 +139,9 @@ impl ChatDecoder {
             }
             self.delta(number, delta, text, out)?;
         }
+        if let Some(error) = member("error") {
+            return Err(stream_failure(error));
+        }
         if let Some(usage) = member("usage") {
             self.usage = read_usage(usage).or(self.usage);
         }
@@ -159,14 +157,22 @@ impl ChatDecoder {
     /// One delta, in the order of SSE-04.
     fn delta(&mut self, choice: u64, delta: &Value, text: &str, out: &mut Vec<Chunk>) -> Result<(), Failure> {
         let said = |key: &str| delta.get(key).and_then(Value::as_str).filter(|text| !text.is_empty());
-        // Servers that send both names send the same text under both.
-        if let Some(fragment) = said("reasoning_content").or_else(|| said("reasoning")) {
+        let is_signed = self.details.take(delta);
+        // Servers that send both names send the same text under both. Beside a signature the whole text may come again.
+        let known = self.reasoning.and_then(|index| self.parts.get(index));
+        let is_repeat = |text: &str| is_signed && matches!(known, Some(Part::Reasoning(known)) if known == text);
+        let fragment = said("reasoning_content").or_else(|| said("reasoning")).filter(|text| !is_repeat(text));
+        let parts = delta.get("content").and_then(Value::as_array).unwrap_or_default();
+        let thought = parts_text(parts, "thinking");
+        if let Some(fragment) = fragment.or(Some(thought.as_str()).filter(|text| !text.is_empty())) {
             let index = *self.reasoning.get_or_insert(self.parts.len());
             self.say(index, Part::Reasoning, "reasoning", fragment, out);
             out.push(Chunk::ReasoningDelta { index: index as u64, text: fragment.to_owned() });
         }
         // A refusal is what the model says instead of content.
-        if let Some(fragment) = said("content").or_else(|| said("refusal")) {
+        let spoken = parts_text(parts, "text");
+        let spoken = Some(spoken.as_str()).filter(|text| !text.is_empty());
+        if let Some(fragment) = said("content").or_else(|| said("refusal")).or(spoken) {
             let index = *self.text.get_or_insert(self.parts.len());
             self.say(index, Part::Text, "text", fragment, out);
             out.push(Chunk::TextDelta { index: index as u64, text: fragment.to_owned() });
@@ -226,7 +232,7 @@ impl ChatDecoder {
             return Err(Failure::new("STREAM_CLOSED", message));
         }
         // Under the output limit calls are dropped anyway (BLK-07), so a cut one is no fault.
-        let is_cut = reason.as_deref() == Some("length");
+        let is_cut = matches!(finish_reason(reason.as_deref(), true, true), FinishReason::MaxTokens);
         if !is_cut && calls.iter().any(|call| call.name.is_empty()) {
             return Err(Failure::new("MALFORMED_RESPONSE", "a tool call of the stream never named its tool"));
         }
@@ -241,7 +247,8 @@ impl ChatDecoder {
         out.extend(self.usage.take().map(Chunk::Usage));
         let has_blocks = self.text.is_some() || self.reasoning.is_some() || !self.calls.calls.is_empty();
         let reason = finish_reason(reason.as_deref(), has_blocks, !self.calls.calls.is_empty());
-        out.push(Chunk::Finish { reason, replay_state: None });
+        let replay_state = std::mem::take(&mut self.details).into_state();
+        out.push(Chunk::Finish { reason, replay_state });
         Ok(())
     }
 
@@ -257,20 +264,31 @@ impl ChatDecoder {
     }
 }
 
-/// Maps the wire's reason (SSE-08, SSE-09).
-fn finish_reason(reason: Option<&str>, has_blocks: bool, has_calls: bool) -> FinishReason {
-    match reason {
-        None | Some("stop" | "tool_calls") if !has_blocks => {
-            FinishReason::Error(Failure::new("EMPTY_RESPONSE", "the model answered with nothing"))
+/// The text of content that came as a list of parts; a part of thinking holds such a list itself.
+fn parts_text(parts: &[Value], kind: &str) -> String {
+    let mut text = String::new();
+    for part in parts.iter().filter(|part| part.get("type").and_then(Value::as_str) == Some(kind)) {
+        match part.get(kind) {
+            Some(Value::Array(inner)) => text.push_str(&parts_text(inner, "text")),
+            other => text.push_str(other.and_then(Value::as_str).unwrap_or_default()),
         }
-        None if has_calls => FinishReason::ToolCalls,
-        Some("tool_calls") if has_calls => FinishReason::ToolCalls,
-        None | Some("stop" | "tool_calls") => FinishReason::Stop,
-        Some("length") => FinishReason::MaxTokens,
-        Some(other) => {
+    }
+    text
+}
+
+/// Maps the wire's reason (SSE-08, SSE-09), under the names that servers behind gateways use for the same things.
+fn finish_reason(reason: Option<&str>, has_blocks: bool, has_calls: bool) -> FinishReason {
+    const STOP: [&str; 6] = ["stop", "tool_calls", "function_call", "end_turn", "stop_sequence", "eos"];
+    let lower = reason.map(str::to_lowercase);
+    match (lower.as_deref(), reason) {
+        (Some("length" | "max_tokens" | "model_length"), _) => FinishReason::MaxTokens,
+        (Some(lower), Some(other)) if !STOP.contains(&lower) => {
             let message = format!("the model stopped with reason `{}`", quote(other));
             FinishReason::Error(Failure::new(other.to_uppercase(), message))
         }
+        _ if !has_blocks => FinishReason::Error(Failure::new("EMPTY_RESPONSE", "the model answered with nothing")),
+        (None | Some("tool_calls" | "function_call"), _) if has_calls => FinishReason::ToolCalls,
+        _ => FinishReason::Stop,
     }
 }
 
@@ -322,7 +340,8 @@ fn read_fragment(choice: u64, call: &Value) -> Result<Option<Fragment>, &'static
     Ok(Some(fragment))
 }
 
-/// Maps the wire's usage (SSE-10); input and cached input are disjoint here (MSG-26).
+/// Maps the wire's usage (SSE-10); input and cached input are disjoint here (MSG-26). What gateways report as written to
+/// a cache is part of their prompt count too.
 fn read_usage(usage: &Value) -> Option<Usage> {
     let count = |object: &Value, key: &str| object.get(key).and_then(Value::as_u64);
     let detail = |group: &str, key: &str| count(usage.get(group)?, key);
@@ -331,11 +350,14 @@ fn read_usage(usage: &Value) -> Option<Usage> {
         return None;
     }
     let cached = detail("prompt_tokens_details", "cached_tokens").or_else(|| count(usage, "prompt_cache_hit_tokens"));
+    let written = ["cache_write_tokens", "cache_creation_tokens"];
+    let written = written.iter().find_map(|key| detail("prompt_tokens_details", key));
+    let cache = cached.unwrap_or(0).saturating_add(written.unwrap_or(0));
     Some(Usage {
-        input_tokens: prompt.unwrap_or(0).saturating_sub(cached.unwrap_or(0)),
+        input_tokens: prompt.unwrap_or(0).saturating_sub(cache),
         output_tokens: completion.unwrap_or(0),
         cache_read_tokens: cached,
-        cache_write_tokens: None,
+        cache_write_tokens: written,
         reasoning_tokens: detail("completion_tokens_details", "reasoning_tokens"),
     })
 }

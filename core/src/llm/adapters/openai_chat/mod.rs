@@ -1,136 +1,191 @@
-//! OpenAI-compatible chat completions over HTTP: OpenAI, DeepSeek, llama.cpp, vLLM, Ollama, gateways.
+//! OpenAI-compatible chat completions: OpenAI, DeepSeek, llama.cpp, vLLM, Ollama, OpenRouter, LiteLLM and others.
 //!
-//! One request is one POST to `<base>/chat/completions` whose answer streams. The work is split so that most of it is
-//! pure: `request` writes the body, [`SseFramer`](crate::llm::sse::SseFramer) cuts events, [`ChatDecoder`] makes chunks
-//! of them, `error` classifies; `transport` moves bytes on the background threads and `stream` joins them on the owner's
-//! thread. Nothing here retries (RTY-12).
+//! One request is one POST to `<base>/chat/completions` whose answer streams. `request` writes the body, [`ChatDecoder`]
+//! makes chunks of the payloads, `calls` decides which call a fragment belongs to, `details` keeps signed reasoning. What
+//! servers *send* differently is told apart by looking at it; what they *take* differently is a [`Dialect`].
 
 mod calls;
 mod decode;
-mod error;
-mod options;
+mod details;
 mod request;
-mod stream;
-mod transport;
 
-pub use decode::{ChatDecoder, Progress};
-pub use options::OpenAiChatBuilder;
+pub use super::http::{Decoder, Progress};
+pub use decode::ChatDecoder;
 
-use crate::error::{Error, Result};
-use crate::json::Object;
-use crate::llm::{Adapter, ChunkStream, Failure, ModelInfo, ModelRequest};
-use crate::runtime::{Clock, LocalBoxFuture, Signal};
-use std::collections::HashMap;
-use std::fmt;
-use std::rc::Rc;
-use std::time::Duration;
+use super::http::{HttpAdapter, HttpBuilder, Outgoing, Wire, invalid};
+use crate::error::Result;
+use crate::llm::Failure;
 
-/// An adapter for one server.
-#[derive(Clone)]
-pub struct OpenAiChat(Rc<Inner>);
+/// An adapter for one OpenAI-compatible server.
+pub type OpenAiChat = HttpAdapter<ChatWire>;
 
-struct Inner {
-    url: reqwest::Url,
-    key: Key,
-    headers: reqwest::header::HeaderMap,
-    client: transport::Client,
-    dialect: Dialect,
-    limits: Limits,
-    clock: Rc<dyn Clock>,
-    models: HashMap<String, ModelInfo>,
+/// Builds an [`OpenAiChat`].
+pub type OpenAiChatBuilder = HttpBuilder<ChatWire>;
+
+/// Whose way of taking requests a server follows. Without one the host decides: `api.openai.com`, `api.deepseek.com` and
+/// `openrouter.ai` have theirs, any other is [`Dialect::Generic`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    /// `max_tokens`, `reasoning_effort`.
+    Generic,
+    /// `max_completion_tokens`, `reasoning_effort`.
+    OpenAi,
+    /// `thinking` and `reasoning_effort`; earlier reasoning goes back as `reasoning_content` (DSK-09, DSK-14).
+    DeepSeek,
+    /// Like generic.
+    Vllm,
+    /// The effort goes to the chat template (`chat_template_kwargs`).
+    LlamaCpp,
+    /// Like generic.
+    Ollama,
+    /// The effort is `reasoning: {effort}`; `reasoning_details` go back as they came.
+    OpenRouter,
+    /// Like generic; `thinking_blocks` go back as they came.
+    LiteLlm,
 }
 
-/// Where servers differ in what they take.
+impl Dialect {
+    /// All dialects by the names that hosts use.
+    pub const ALL: [(&'static str, Dialect); 8] = [
+        ("generic", Dialect::Generic),
+        ("openai", Dialect::OpenAi),
+        ("deepseek", Dialect::DeepSeek),
+        ("vllm", Dialect::Vllm),
+        ("llama.cpp", Dialect::LlamaCpp),
+        ("ollama", Dialect::Ollama),
+        ("openrouter", Dialect::OpenRouter),
+        ("litellm", Dialect::LiteLlm),
+    ];
+
+    /// Reads a name.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|(known, _)| *known == name).map(|(_, dialect)| dialect)
+    }
+
+    fn of_host(host: &str) -> Self {
+        let is = |domain: &str| host == domain || host.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.'));
+        match host {
+            _ if is("api.openai.com") || is("openai.azure.com") => Dialect::OpenAi,
+            _ if is("api.deepseek.com") => Dialect::DeepSeek,
+            _ if is("openrouter.ai") => Dialect::OpenRouter,
+            _ => Dialect::Generic,
+        }
+    }
+}
+
+/// How an effort is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum EffortStyle {
+    /// `reasoning_effort`.
+    Member,
+    /// DeepSeek's switch, then `reasoning_effort`.
+    Thinking,
+    /// `reasoning: {effort}`.
+    Object,
+    /// `chat_template_kwargs`.
+    Template,
+}
+
+/// The chat-completions wire with its dialect.
 #[derive(Clone, Debug)]
-struct Dialect {
-    max_tokens_member: String,
-    reasoning_in_history: bool,
-    thinking_member: bool,
-    extra_members: Object,
+pub struct ChatWire {
+    dialect: Option<Dialect>,
+    max_tokens_member: Option<String>,
+    reasoning_in_history: Option<bool>,
+    thinking_member: Option<bool>,
+    effort: EffortStyle,
+    asks_usage: bool,
 }
 
-impl Default for Dialect {
+impl Default for ChatWire {
     fn default() -> Self {
         Self {
-            max_tokens_member: "max_tokens".into(),
-            reasoning_in_history: false,
-            thinking_member: false,
-            extra_members: Object::new(),
+            dialect: None,
+            max_tokens_member: None,
+            reasoning_in_history: None,
+            thinking_member: None,
+            effort: EffortStyle::Member,
+            asks_usage: true,
         }
     }
 }
 
-/// How long the server may be silent while somebody waits for it (DSK-22).
-#[derive(Clone, Copy, Debug)]
-struct Limits {
-    /// Without a byte.
-    idle: Duration,
-    /// Without an event; keep-alive comments do not count.
-    event_idle: Duration,
+impl ChatWire {
+    fn max_tokens_member(&self) -> &str {
+        self.max_tokens_member.as_deref().unwrap_or("max_tokens")
+    }
 }
 
-/// Where the key comes from. It is read once per request (DSK-17).
-#[derive(Clone, Default)]
-enum Key {
-    #[default]
-    None,
-    Fixed(String),
-    Env(String),
-    Callback(Rc<dyn Fn() -> Result<String>>),
-}
+impl Wire for ChatWire {
+    const NAME: &'static str = "OpenAiChat";
+    const PATH: &'static str = "/chat/completions";
+    const OWN_MEMBERS: &'static [&'static str] = request::OWN_MEMBERS;
+    type Decoder = ChatDecoder;
 
-impl Key {
-    /// The key to send, checked (ADP-20). No message shows it.
-    fn read(&self) -> Result<Option<String>> {
-        let text = match self {
-            Key::None => return Ok(None),
-            Key::Fixed(text) => text.clone(),
-            Key::Env(name) => std::env::var(name).map_err(|_| {
-                let message = format!("no API key: the environment variable {name} is not set to text");
-                Error::model(Failure::new("MISSING_CREDENTIAL", message))
-            })?,
-            Key::Callback(read) => read()?,
+    fn settle(&mut self, host: &str) -> Result<()> {
+        let dialect = *self.dialect.get_or_insert_with(|| Dialect::of_host(host));
+        self.effort = match dialect {
+            _ if self.thinking_member == Some(true) => EffortStyle::Thinking,
+            Dialect::DeepSeek if self.thinking_member != Some(false) => EffortStyle::Thinking,
+            Dialect::OpenRouter => EffortStyle::Object,
+            Dialect::LlamaCpp => EffortStyle::Template,
+            Dialect::Generic
+            | Dialect::OpenAi
+            | Dialect::DeepSeek
+            | Dialect::Vllm
+            | Dialect::Ollama
+            | Dialect::LiteLlm => EffortStyle::Member,
         };
-        let key = text.trim();
-        if key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
-            let message = "the API key must be non-empty printable ASCII without spaces";
-            return Err(Error::model(Failure::new("INVALID_CREDENTIAL", message)));
+        self.reasoning_in_history = self.reasoning_in_history.or(Some(dialect == Dialect::DeepSeek));
+        if self.max_tokens_member.is_none() && dialect == Dialect::OpenAi {
+            self.max_tokens_member = Some("max_completion_tokens".into());
         }
-        Ok(Some(key.to_owned()))
+        let members = ["max_tokens", "max_completion_tokens"];
+        if !members.contains(&self.max_tokens_member()) {
+            return Err(invalid(format!("the output ceiling's member is one of {}", members.join(" and "))));
+        }
+        Ok(())
+    }
+
+    fn body(&self, outgoing: Outgoing<'_>) -> Result<String, Failure> {
+        request::body(outgoing, self)
+    }
+
+    fn decoder(&self, id_prefix: String) -> ChatDecoder {
+        ChatDecoder::new(id_prefix)
     }
 }
 
-impl OpenAiChat {
-    /// Starts an adapter for the server at `base_url`, for example `https://api.openai.com/v1`.
-    pub fn builder(base_url: impl Into<String>) -> OpenAiChatBuilder {
-        OpenAiChatBuilder::new(base_url.into())
-    }
-}
-
-impl Adapter for OpenAiChat {
-    /// What the options say of the model; an unlisted model is not refused (ADP-04).
-    fn model_info(&self, _provider: &str, model: &str, _signal: &Signal) -> LocalBoxFuture<Result<ModelInfo>> {
-        let info = self.0.models.get(model).cloned().unwrap_or_default();
-        Box::pin(std::future::ready(Ok(info)))
+impl OpenAiChatBuilder {
+    /// Whose way of taking requests the server follows; found out from the host by default. The options below override
+    /// single points of it, wherever they stand.
+    pub fn dialect(mut self, dialect: Dialect) -> Self {
+        self.wire.dialect = Some(dialect);
+        self
     }
 
-    /// A cancellation ends the stream with an `aborted` finish and closes the socket; any other failure is an error item
-    /// with the failure's facts.
-    fn stream(&self, request: ModelRequest) -> ChunkStream {
-        Box::pin(stream::ChatStream::new(self.0.clone(), request))
+    /// The member for the output ceiling: `max_tokens`, or `max_completion_tokens` as newer OpenAI models want it.
+    pub fn max_tokens_member(mut self, name: impl Into<String>) -> Self {
+        self.wire.max_tokens_member = Some(name.into());
+        self
     }
-}
 
-impl fmt::Debug for OpenAiChat {
-    /// Neither the key nor the values of headers are shown.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let headers = self.0.headers.keys().collect::<Vec<_>>();
-        f.debug_struct("OpenAiChat")
-            .field("host", &self.0.url.host_str().unwrap_or_default())
-            .field("path", &self.0.url.path())
-            .field("headers", &headers)
-            .field("dialect", &self.0.dialect)
-            .field("limits", &self.0.limits)
-            .finish_non_exhaustive()
+    /// Sends earlier reasoning back as `reasoning_content` (DSK-09). Off but for DeepSeek: many servers refuse it.
+    pub fn reasoning_in_history(mut self, send: bool) -> Self {
+        self.wire.reasoning_in_history = Some(send);
+        self
+    }
+
+    /// Sends DeepSeek's `thinking` member with an effort; `off` then disables it (DSK-14).
+    pub fn thinking_member(mut self, send: bool) -> Self {
+        self.wire.thinking_member = Some(send);
+        self
+    }
+
+    /// Asks for usage with `stream_options`; on by default. Off for servers that refuse the member: an answer then has
+    /// usage only if the server sends it unasked.
+    pub fn asks_usage(mut self, ask: bool) -> Self {
+        self.wire.asks_usage = ask;
+        self
     }
 }

@@ -81,7 +81,7 @@ pub(super) fn http_failure(head: &Head, body: &str, now: SystemTime) -> Failure 
 
 /// Classifies an error object that came inside a stream of status 200. Only a status that the object states itself
 /// becomes the failure's.
-pub(super) fn stream_failure(payload: &Value) -> Failure {
+pub(in super::super) fn stream_failure(payload: &Value) -> Failure {
     let facts = Facts::read(payload);
     let mut failure = Failure::new(code_for(facts.status, &facts), facts.message);
     if failure.message.is_empty() {
@@ -108,7 +108,12 @@ fn code_for(status: Option<u16>, facts: &Facts) -> String {
         Some(status) => return format!("HTTP_{status}"),
         None if words.is_context_overflow() => "CONTEXT_WINDOW_EXCEEDED",
         None if words.has_any(&["rate limit", "ratelimit", "too many requests"]) => "RATE_LIMIT",
-        None if words.has_any(&["authentication error", "invalid api key", "unauthorized"]) => "AUTH",
+        None if words.has_any(&["authentication error", "permission error", "invalid api key", "unauthorized"]) => {
+            "AUTH"
+        }
+        None if words.has_any(&["billing error"]) => "QUOTA",
+        None if words.has_any(&["timeout error"]) => "TIMEOUT",
+        None if words.has_any(&["api error"]) => "SERVER",
         None if words.has_any(&["server error", "overloaded", "overloaded error", "service unavailable"]) => "SERVER",
         None if words.has_any(&["internal error", "internalservererror"]) => "SERVER",
         None if words.has_any(&["invalid request", "invalid request error", "badrequest", "bad request"]) => {
@@ -180,6 +185,8 @@ impl Words {
         self.has_any(&PHRASES)
             || self.has_near(&["too long for", "too large for"], &["context", "model"], 2)
             || self.has_near(&EXCEEDS, &["context"], 3)
+            // Anthropic gives both numbers: "prompt is too long: 205547 tokens > 200000 maximum".
+            || self.has_near(&["prompt too long"], &["maximum"], 4)
             || matches!(bare, Some("context length" | "context window"))
     }
 
@@ -208,7 +215,7 @@ fn retry_after_ms(text: &str, now: SystemTime) -> Option<f64> {
 }
 
 /// At most 120 characters of a text from outside (SSE-03).
-pub(super) fn quote(text: &str) -> String {
+pub(in super::super) fn quote(text: &str) -> String {
     text.chars().take(120).collect()
 }
 
@@ -250,6 +257,7 @@ mod tests {
             "Prompt is too long for this model",
             "input is too large for the model's context window",
             "Input exceeds the model context",
+            "prompt is too long: 205547 tokens > 200000 maximum",
         ];
         let other = ["too many tokens per minute", "prompt is too long", "rate limit reached", "contexts differ"];
         for text in overflow {

@@ -1,14 +1,16 @@
 //! HTTP on the background threads. Bytes travel to the owner's thread through a bounded channel, so that a slow consumer
-//! slows the server and not the memory. Dropping the [`Exchange`] drops the response, which closes its socket: HTTP/1.1
-//! only, because there an unfinished response cannot leave a usable connection behind.
+//! slows the server and not the memory. Dropping the [`Exchange`] drops the response: over HTTP/1.1 that closes the
+//! socket, over HTTP/2 it resets the stream. Either way the server hears of it at once.
 
 use super::error::Head;
 use crate::background;
-use crate::error::Result;
+use crate::error::{Code, Error, Result};
 use crate::llm::Failure;
 use once_cell::sync::OnceCell;
 use reqwest::header::HeaderMap;
 use reqwest::{Response, Url, redirect};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -18,13 +20,31 @@ use tokio::task::AbortHandle;
 /// Reads that may wait for the owner's thread.
 const QUEUED_READS: usize = 16;
 
+/// How connections are made.
+#[derive(Clone, Default)]
+pub(super) struct Connection {
+    pub(super) connect: Duration,
+    pub(super) ca_pem: Option<Vec<u8>>,
+    pub(super) proxy: Proxy,
+    pub(super) http2_only: bool,
+}
+
+#[derive(Clone, Default)]
+pub(super) enum Proxy {
+    #[default]
+    Environment,
+    None,
+    Url(String),
+}
+
 /// An HTTP client, made when first used: root certificates are not read for an adapter that is never called.
 #[derive(Clone)]
 pub(super) struct Client {
     made: Arc<OnceCell<reqwest::Client>>,
     is_https: bool,
     is_loopback: bool,
-    connect: Duration,
+    connection: Connection,
+    authorities: Vec<CertificateDer<'static>>,
 }
 
 /// What came from the server.
@@ -68,8 +88,25 @@ pub(super) fn is_loopback(url: &Url) -> bool {
 }
 
 impl Client {
-    pub(super) fn new(url: &Url, connect: Duration) -> Self {
-        Self { made: Arc::default(), is_https: url.scheme() == "https", is_loopback: is_loopback(url), connect }
+    /// Checks what can be checked without a network.
+    pub(super) fn new(url: &Url, connection: Connection) -> Result<Self> {
+        let invalid = |message: String| Error::new(Code::InvalidArgument, message);
+        if let Proxy::Url(proxy) = &connection.proxy {
+            // The URL may hold a password.
+            reqwest::Proxy::all(proxy).map_err(|_| invalid("the proxy is not a URL that can be used".into()))?;
+        }
+        let mut authorities = Vec::new();
+        if let Some(pem) = &connection.ca_pem {
+            for certificate in CertificateDer::pem_slice_iter(pem) {
+                let broken = |error| invalid(format!("the authority's certificates are not PEM: {error}"));
+                authorities.push(certificate.map_err(broken)?);
+            }
+            if authorities.is_empty() {
+                return Err(invalid("the authority's PEM text holds no certificate".into()));
+            }
+        }
+        let (is_https, is_loopback) = (url.scheme() == "https", is_loopback(url));
+        Ok(Self { made: Arc::default(), is_https, is_loopback, connection, authorities })
     }
 
     /// Sends a request in the background.
@@ -102,34 +139,53 @@ impl Client {
     }
 
     fn make(&self) -> Result<reqwest::Client, Failure> {
-        let tls = tls(self.is_https)?;
         let builder = reqwest::Client::builder()
-            .tls_backend_preconfigured(tls)
+            .tls_backend_preconfigured(self.tls()?)
             // A redirect would hand the key and the conversation to an address that nobody configured.
             .redirect(redirect::Policy::none())
             .retry(reqwest::retry::never())
-            .connect_timeout(self.connect)
+            .connect_timeout(self.connection.connect)
             .tcp_nodelay(true);
-        // A proxy for the world is in the way of a server on this machine.
-        let builder = if self.is_loopback { builder.no_proxy() } else { builder };
+        let builder = match &self.connection.proxy {
+            Proxy::Url(url) => {
+                let proxy = reqwest::Proxy::all(url).map_err(|error| failure("cannot use the proxy", error))?;
+                builder.no_proxy().proxy(proxy)
+            }
+            Proxy::None => builder.no_proxy(),
+            // A proxy for the world is in the way of a server on this machine.
+            Proxy::Environment if self.is_loopback => builder.no_proxy(),
+            Proxy::Environment => builder,
+        };
+        let builder = match self.connection.http2_only {
+            true => builder.http2_prior_knowledge(),
+            false if self.is_https => builder,
+            false => builder.http1_only(),
+        };
         builder.build().map_err(|error| failure("cannot set up HTTP", error))
     }
-}
 
-/// TLS with the `ring` provider, which needs no other tool than a C compiler to build, and is passed along instead of
-/// installed, because the process's default belongs to the host. Plain http gets no roots, so that it works on a machine
-/// without certificates.
-fn tls(is_https: bool) -> Result<rustls::ClientConfig, Failure> {
-    use rustls_platform_verifier::BuilderVerifierExt;
-    let broken = |error: rustls::Error| Failure::new("TRANSPORT", format!("cannot set up TLS: {error}"));
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ClientConfig::builder_with_provider(provider);
-    let config = config.with_safe_default_protocol_versions().map_err(broken)?;
-    let config = match is_https {
-        true => config.with_platform_verifier().map_err(broken)?,
-        false => config.with_root_certificates(rustls::RootCertStore::empty()),
-    };
-    Ok(config.with_no_client_auth())
+    /// TLS with the `ring` provider, which needs no other tool than a C compiler to build, and is passed along instead
+    /// of installed, because the process's default belongs to the host. Plain http gets no roots, so that it works on a
+    /// machine without certificates.
+    fn tls(&self) -> Result<rustls::ClientConfig, Failure> {
+        use rustls_platform_verifier::{BuilderVerifierExt, Verifier};
+        let broken = |error: rustls::Error| Failure::new("TRANSPORT", format!("cannot set up TLS: {error}"));
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = rustls::ClientConfig::builder_with_provider(provider.clone());
+        let config = config.with_safe_default_protocol_versions().map_err(broken)?;
+        let config = if !self.is_https {
+            config.with_root_certificates(rustls::RootCertStore::empty())
+        } else if self.authorities.is_empty() {
+            config.with_platform_verifier().map_err(broken)?
+        } else {
+            let verifier = Verifier::new_with_extra_roots(self.authorities.clone(), provider).map_err(broken)?;
+            config.dangerous().with_custom_certificate_verifier(Arc::new(verifier))
+        };
+        let mut config = config.with_no_client_auth();
+        let both: &[&[u8]] = if self.connection.http2_only { &[b"h2"] } else { &[b"h2", b"http/1.1"] };
+        config.alpn_protocols = both.iter().map(|name| name.to_vec()).collect();
+        Ok(config)
+    }
 }
 
 fn head(response: &Response) -> Head {
@@ -140,7 +196,7 @@ fn head(response: &Response) -> Head {
     Head {
         status: response.status().as_u16(),
         retry_after: text("retry-after"),
-        request_id: text("x-request-id").or_else(|| text("x-deepseek-request-id")),
+        request_id: text("x-request-id").or_else(|| text("x-deepseek-request-id")).or_else(|| text("request-id")),
         is_json: text("content-type").is_some_and(|kind| kind.to_ascii_lowercase().starts_with("application/json")),
         encoding: text("content-encoding").filter(|encoding| !encoding.eq_ignore_ascii_case("identity")),
     }

@@ -1,10 +1,9 @@
 //! The stream of one request, on the owner's thread: starts the exchange at the first poll, feeds bytes through framer
 //! and decoder, and watches for silence and cancellation.
 
-use super::decode::{ChatDecoder, Progress};
 use super::error::{Head, http_failure};
 use super::transport::{Event, Exchange};
-use super::{Inner, request};
+use super::{Credential, Decoder, Inner, Outgoing, Progress, Wire};
 use crate::error::{Code, Error, Result};
 use crate::llm::sse::{Sse, SseFramer};
 use crate::llm::{Chunk, Failure, FinishReason, ModelRequest};
@@ -20,21 +19,22 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 const BODY_LIMIT: usize = 64 * 1024 * 1024;
 
 /// Shorter texts are no secrets but words that would be found all over a message.
-const SHORTEST_KEY: usize = 8;
+const SHORTEST_SECRET: usize = 8;
 
-pub(super) struct ChatStream {
-    adapter: Rc<Inner>,
+pub(super) struct HttpStream<W: Wire> {
+    adapter: Rc<Inner<W>>,
     request: ModelRequest,
     cancelled: LocalBoxFuture<()>,
     state: State,
     head: Head,
     framer: SseFramer,
-    decoder: ChatDecoder,
+    decoder: W::Decoder,
     /// What is read as a whole: an error body, or an answer that is not a stream.
     body: Vec<u8>,
+    has_head: bool,
     has_bytes: bool,
-    /// The key that was sent: a provider that quotes it must not bring it into the log.
-    key: Option<String>,
+    /// The key and header values that were sent: a provider that quotes them must not bring them into the log.
+    secrets: Vec<String>,
     chunks: std::collections::VecDeque<Chunk>,
     /// Handed on after the chunks.
     failure: Option<Failure>,
@@ -51,18 +51,23 @@ enum State {
 /// How long the server has been silent. Only time in which somebody waits counts (DSK-22).
 #[derive(Default)]
 struct Watch {
+    /// When the request began; fixed at the first poll.
+    began_ms: Option<i64>,
     byte_since_ms: Option<i64>,
     event_since_ms: Option<i64>,
-    timer: Option<LocalBoxFuture<()>>,
+    /// The timer and the moment it fires at.
+    timer: Option<(i64, LocalBoxFuture<()>)>,
 }
 
 fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
-impl ChatStream {
-    pub(super) fn new(adapter: Rc<Inner>, request: ModelRequest) -> Self {
+impl<W: Wire> HttpStream<W> {
+    pub(super) fn new(adapter: Rc<Inner<W>>, request: ModelRequest) -> Self {
         let cancelled = request.signal.cancelled();
+        // Unique in the session whatever the server sent before.
+        let decoder = adapter.wire.decoder(format!("call_{}", uuid::Uuid::new_v4().simple()));
         Self {
             adapter,
             cancelled: Box::pin(async move {
@@ -71,11 +76,11 @@ impl ChatStream {
             state: State::Unsent,
             head: Head::default(),
             framer: SseFramer::default(),
-            // Unique in the session whatever the server sent before.
-            decoder: ChatDecoder::new(format!("call_{}", uuid::Uuid::new_v4().simple())),
+            decoder,
             body: Vec::new(),
+            has_head: false,
             has_bytes: false,
-            key: None,
+            secrets: Vec::new(),
             chunks: Default::default(),
             failure: None,
             watch: Watch::default(),
@@ -86,15 +91,31 @@ impl ChatStream {
     /// Sends the request. Key and URL come from the same reading (DSK-17).
     fn open(&mut self) -> Result<()> {
         let adapter = &self.adapter;
-        self.key = adapter.key.read()?;
         let mut headers = adapter.headers.clone();
-        if let Some(key) = &self.key {
-            let value = HeaderValue::from_str(&format!("Bearer {key}"));
+        let secrets = headers.values().filter(|value| value.is_sensitive());
+        self.secrets = secrets.filter_map(|value| value.to_str().ok().map(str::to_owned)).collect();
+        if let Some(key) = adapter.key.read()? {
+            let (name, text) = match adapter.wire.credential() {
+                Credential::Bearer => ("authorization", format!("Bearer {key}")),
+                Credential::Header(name) => (name, key.clone()),
+            };
+            let value = HeaderValue::from_str(&text);
             let mut value = value.map_err(|_| Error::new(Code::InvalidArgument, "the API key cannot be sent"))?;
             value.set_sensitive(true);
-            headers.insert("authorization", value);
+            headers.insert(name, value);
+            self.secrets.push(key);
         }
-        let body = request::body(&self.request, &adapter.dialect);
+        // A longer secret may hold a shorter one.
+        self.secrets.retain(|secret| secret.len() >= SHORTEST_SECRET);
+        self.secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
+        let outgoing = Outgoing {
+            request: &self.request,
+            info: adapter.models.get(&self.request.header.config.model),
+            images: adapter.images.as_ref(),
+            extra: &adapter.extra,
+        };
+        let body = adapter.wire.body(outgoing).map_err(Error::model)?;
+        self.watch.began_ms = Some(adapter.clock.now_ms());
         let exchange = adapter.client.post(adapter.url.clone(), headers, body)?;
         let handle = exchange.abort_handle();
         let guard = self.request.signal.on_cancel(move |_| handle.abort());
@@ -111,6 +132,7 @@ impl ChatStream {
                     self.fail(Failure::new("MALFORMED_RESPONSE", message));
                 }
                 self.head = head;
+                self.has_head = true;
             }
             Event::Bytes(bytes) if is_success(&self.head) && !self.head.is_json => self.read(&bytes),
             Event::Bytes(bytes) => {
@@ -133,9 +155,11 @@ impl ChatStream {
         let fed = self.framer.feed(bytes, |found| {
             if let Sse::Event { name, data } = found {
                 // Bytes after the sentinel or an error are ignored (SSE-02).
-                if matches!(outcome, Ok(Progress::More)) {
-                    watch.event_since_ms = None;
+                if !matches!(outcome, Ok(Progress::Done) | Err(_)) {
                     outcome = decoder.payload(name, &data, &mut chunks);
+                    if !matches!(outcome, Ok(Progress::KeepAlive)) {
+                        watch.event_since_ms = None;
+                    }
                 }
             }
         });
@@ -143,8 +167,8 @@ impl ChatStream {
         match (outcome, fed) {
             (Err(failure), _) => self.fail(failure),
             (Ok(Progress::Done), _) => self.state = State::Closed,
-            (Ok(Progress::More), Err(error)) => self.fail(Failure::new("MALFORMED_RESPONSE", error.to_string())),
-            (Ok(Progress::More), Ok(())) => {}
+            (Ok(_), Err(error)) => self.fail(Failure::new("MALFORMED_RESPONSE", error.to_string())),
+            (Ok(_), Ok(())) => {}
         }
     }
 
@@ -177,8 +201,8 @@ impl ChatStream {
     fn fail(&mut self, mut failure: Failure) {
         self.state = State::Closed;
         failure.request_id = failure.request_id.or_else(|| self.head.request_id.clone());
-        if let Some(key) = self.key.as_ref().filter(|key| key.len() >= SHORTEST_KEY) {
-            failure.message = failure.message.replace(key.as_str(), "[key]");
+        for secret in &self.secrets {
+            failure.message = failure.message.replace(secret.as_str(), "[key]");
         }
         self.failure = Some(failure);
     }
@@ -193,17 +217,31 @@ impl ChatStream {
                 let waited = now_ms.saturating_sub(*since_ms.get_or_insert(now_ms)).max(0);
                 millis(limit).saturating_sub(waited)
             };
-            let byte_left = left(&mut watch.byte_since_ms, limits.idle);
+            let until_byte = if self.has_head { limits.idle } else { limits.first_byte };
+            let byte_left = left(&mut watch.byte_since_ms, until_byte);
             let event_left = left(&mut watch.event_since_ms, limits.event_idle);
+            let total_left = limits.total.map_or(i64::MAX, |limit| left(&mut watch.began_ms, limit));
+            if total_left <= 0 {
+                return Poll::Ready("the request took longer than its total limit");
+            }
             if byte_left <= 0 {
-                return Poll::Ready("no byte");
+                return Poll::Ready(match self.has_head {
+                    true => "the provider sent no byte for longer than the idle limit",
+                    false => "the provider did not begin to answer within the limit for the first byte",
+                });
             }
             if event_left <= 0 {
-                return Poll::Ready("nothing but keep-alive");
+                return Poll::Ready("the provider sent nothing but keep-alive for longer than the idle limit");
             }
-            let wait_ms = u64::try_from(byte_left.min(event_left)).unwrap_or(0);
-            // One timer serves many reads: when it fires early the rest is waited for again.
-            let timer = watch.timer.get_or_insert_with(|| clock.sleep(Duration::from_millis(wait_ms)));
+            let wait_ms = byte_left.min(event_left).min(total_left);
+            let due_ms = now_ms.saturating_add(wait_ms);
+            // One timer serves many reads: when it fires early the rest is waited for again. One that would fire late,
+            // because another limit is in force now, is made anew.
+            if watch.timer.as_ref().is_none_or(|(armed_ms, _)| *armed_ms > due_ms) {
+                let wait = Duration::from_millis(u64::try_from(wait_ms).unwrap_or(0));
+                watch.timer = Some((due_ms, clock.sleep(wait)));
+            }
+            let Some((_, timer)) = &mut watch.timer else { continue };
             match timer.as_mut().poll(context) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(()) => watch.timer = None,
@@ -213,7 +251,7 @@ impl ChatStream {
 
     fn time_out(&mut self, what: &str) {
         if is_success(&self.head) || self.head.status == 0 {
-            self.fail(Failure::new("TIMEOUT", format!("the provider sent {what} for longer than the idle limit")));
+            self.fail(Failure::new("TIMEOUT", what));
         } else {
             // The status is known; its body may stay away.
             self.end();
@@ -241,7 +279,7 @@ fn is_success(head: &Head) -> bool {
     (200..300).contains(&head.status)
 }
 
-impl Stream for ChatStream {
+impl<W: Wire> Stream for HttpStream<W> {
     type Item = Result<Chunk>;
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
