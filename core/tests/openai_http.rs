@@ -7,18 +7,18 @@ mod http;
 
 use http::*;
 use std::future::poll_fn;
-use std::io::{ErrorKind, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io::{ErrorKind, Write};
+use std::net::TcpListener;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::channel;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 use turnwheel::llm::adapters::OpenAiChat;
 use turnwheel::llm::adapters::openai_chat::OpenAiChatBuilder;
-use turnwheel::llm::{Adapter, CallConfig, Chunk, ChunkStream, Failure, FinishReason, ModelRequest, RequestHeader};
-use turnwheel::message::{Block, Message, Role, Source};
-use turnwheel::runtime::{ManualClock, Runtime, Signal};
+use turnwheel::llm::{Adapter, Chunk, Failure, FinishReason, ModelRequest};
+use turnwheel::message::{Block, Message};
+use turnwheel::runtime::{ManualClock, Runtime};
 use turnwheel::session::{CancelCause, History};
 
 fn adapter(url: &str) -> OpenAiChat {

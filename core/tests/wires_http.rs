@@ -301,7 +301,8 @@ fn case_095_images_are_sent_in_each_wires_way_or_named_in_a_placeholder() {
     };
     let info = || ModelInfo { input_modalities: Some(vec!["text".into(), "image".into()]), ..ModelInfo::default() };
     let source = || ImageSource::Function(Rc::new(|id| id.starts_with("sha256:abab").then(|| vec![1, 2, 3])));
-    let adapters: [fn(&str, ModelInfo, ImageSource) -> Box<dyn Adapter>; 3] = [
+    type Seeing = fn(&str, ModelInfo, ImageSource) -> Box<dyn Adapter>;
+    let adapters: [Seeing; 3] = [
         |url, info, source| Box::new(OpenAiChat::builder(url).model("m", info).images(source).build().unwrap()),
         |url, info, source| Box::new(AnthropicMessages::builder(url).model("m", info).images(source).build().unwrap()),
         |url, info, source| Box::new(OpenAiResponses::builder(url).model("m", info).images(source).build().unwrap()),
