@@ -72,7 +72,7 @@ mod _turnwheel {
     #[pymodule_export]
     use super::jsonl::JsonlFiles;
     #[pymodule_export]
-    use super::models::{OpenAIChatOptions, ScriptedModel};
+    use super::models::{HttpAdapterOptions, ScriptedModel};
     #[pymodule_export]
     use super::notices::SignalRef;
     #[pymodule_export]

@@ -16,16 +16,17 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::Duration;
 use turnwheel::error::{Code, Error, Result};
+use turnwheel::host::{KeyCallback, Options, Spelling, http_adapter};
 use turnwheel::json::Value;
-use turnwheel::llm::adapters::{OpenAiChat, Scripted, ScriptedCall, ScriptedReply};
+use turnwheel::llm::adapters::{Scripted, ScriptedCall, ScriptedReply};
 use turnwheel::llm::{Adapter, Chunk, ChunkStream, Failure, ModelInfo, ModelRequest};
 use turnwheel::message::Usage;
 use turnwheel::runtime::LocalBoxFuture;
 
-/// The adapter of a Python object: an `OpenAIChat`, a `Scripted`, or a function.
+/// The adapter of a Python object: one over HTTP, a `Scripted`, or a function.
 pub fn adapter(host: &Rc<HostState>, value: &Bound<'_, PyAny>, captured: Rc<Captured>) -> PyResult<Rc<dyn Adapter>> {
-    if let Ok(options) = value.cast::<OpenAIChatOptions>() {
-        return Ok(Rc::new(options.get().build()?));
+    if let Ok(options) = value.cast::<HttpAdapterOptions>() {
+        return options.get().build();
     }
     if let Ok(script) = value.cast::<ScriptedModel>() {
         return Ok(Rc::new(Script(script.get().0.clone())));
@@ -33,99 +34,54 @@ pub fn adapter(host: &Rc<HostState>, value: &Bound<'_, PyAny>, captured: Rc<Capt
     if value.is_callable() {
         return Ok(Rc::new(PythonAdapter { host: Rc::downgrade(host), captured, start: value.clone().unbind() }));
     }
-    Err(invalid("an adapter is an OpenAIChat, a Scripted or an async generator function of the request"))
+    Err(invalid(
+        "an adapter is an OpenAIChat, an OpenAIResponses, an AnthropicMessages, a Scripted or an async generator function of the request",
+    ))
 }
 
-/// Options of the OpenAI-compatible adapter.
+/// The options of an adapter over HTTP, in Python's spelling, and a function that is asked for the key.
 #[pyclass(frozen, subclass, module = "turnwheel._turnwheel")]
-pub struct OpenAIChatOptions(Value);
+pub struct HttpAdapterOptions {
+    kind: String,
+    options: Value,
+    key: Option<Py<PyAny>>,
+}
 
 #[pymethods]
-impl OpenAIChatOptions {
+impl HttpAdapterOptions {
     #[new]
-    fn new(options: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let this = Self(convert::argument(options, "options")?);
+    fn new(kind: String, options: &Bound<'_, PyAny>, key: Option<Py<PyAny>>) -> PyResult<Self> {
+        let this = Self { kind, options: convert::argument(options, "options")?, key };
         this.build()?;
         Ok(this)
     }
-}
 
-impl OpenAIChatOptions {
-    fn build(&self) -> PyResult<OpenAiChat> {
-        let options = &self.0;
-        let text = |key: &str| member(options, key, "a text", |value| value.as_str().map(str::to_owned));
-        let flag = |key: &str| member(options, key, "true or false", Value::as_bool).map(Option::unwrap_or_default);
-        let seconds = |key: &str| member(options, key, "a number of seconds", duration);
-        let members = |key: &str| member(options, key, "a dict", |value| value.as_object().cloned());
-        let mut builder = OpenAiChat::builder(text("base_url")?.unwrap_or_default())
-            .allow_insecure_http(flag("allow_insecure_http")?)
-            .reasoning_in_history(flag("reasoning_in_history")?)
-            .thinking_member(flag("thinking_member")?);
-        if let Some(key) = text("api_key")? {
-            builder = builder.api_key(&key);
-        }
-        if let Some(name) = text("api_key_env")? {
-            builder = builder.api_key_from_env(&name);
-        }
-        if let Some(name) = text("max_tokens_member")? {
-            builder = builder.max_tokens_member(&name);
-        }
-        if let Some(limit) = seconds("idle_timeout")? {
-            builder = builder.idle_timeout(limit);
-        }
-        if let Some(limit) = seconds("event_idle_timeout")? {
-            builder = builder.event_idle_timeout(limit);
-        }
-        if let Some(limit) = seconds("connect_timeout")? {
-            builder = builder.connect_timeout(limit);
-        }
-        for (name, value) in members("headers")?.unwrap_or_default().iter() {
-            let value = value.as_str().ok_or_else(|| invalid(format!("the value of header `{name}` is not a text")))?;
-            builder = builder.header(name, value);
-        }
-        for (name, value) in members("extra")?.unwrap_or_default().iter() {
-            builder = builder.extra_member(name, value.clone());
-        }
-        for (name, info) in members("models")?.unwrap_or_default().iter() {
-            builder = builder.model(name, model_info(name, info)?);
-        }
-        builder.build().or_raise()
+    /// Neither keys nor the URL, which might hold one, are shown.
+    fn __repr__(&self) -> String {
+        format!("<turnwheel adapter {}>", self.kind)
     }
 }
 
-/// A member that may be absent; one of another kind is refused and its value, which may be a key, not shown.
-fn member<T>(of: &Value, key: &str, kind: &str, read: impl FnOnce(&Value) -> Option<T>) -> PyResult<Option<T>> {
-    match of.get(key).filter(|value| !value.is_null()) {
-        None => Ok(None),
-        Some(value) => read(value).map(Some).ok_or_else(|| invalid(format!("`{key}` is not {kind}"))),
+impl HttpAdapterOptions {
+    fn build(&self) -> PyResult<Rc<dyn Adapter>> {
+        let options = Options::spelled(&self.options, "an adapter", Spelling::Snake).or_raise()?;
+        let key = self.key.as_ref().map(|read| -> KeyCallback {
+            let read = Python::attach(|py| read.clone_ref(py));
+            Rc::new(move || {
+                Python::attach(|py| {
+                    let key = read.call0(py).and_then(|key| key.extract::<String>(py));
+                    // What a key function raises may quote the key.
+                    key.map_err(|error| {
+                        let kind = error.get_type(py).name().map(|name| name.to_string()).unwrap_or_default();
+                        let message = format!("no API key: the function for it raised {kind} or gave no text");
+                        Error::model(Failure::new("MISSING_CREDENTIAL", message))
+                    })
+                })
+            })
+        });
+        let adapter = http_adapter(&self.kind, options, key).or_raise()?;
+        adapter.ok_or_else(|| invalid(format!("there is no adapter of kind {}", self.kind)))
     }
-}
-
-fn duration(value: &Value) -> Option<Duration> {
-    Duration::try_from_secs_f64(value.as_f64()?).ok()
-}
-
-const MODEL_MEMBERS: [&str; 5] =
-    ["context_window", "default_max_tokens", "efforts", "default_effort", "input_modalities"];
-
-fn model_info(name: &str, value: &Value) -> PyResult<ModelInfo> {
-    let members = value.as_object().ok_or_else(|| invalid(format!("what is known of model `{name}` is a dict")))?;
-    if let Some((unknown, _)) = members.iter().find(|(key, _)| !MODEL_MEMBERS.contains(&&**key)) {
-        let known = MODEL_MEMBERS.join(", ");
-        return Err(invalid(format!("model `{name}` has no member `{unknown}`; there are: {known}")));
-    }
-    let texts = |key: &str| {
-        member(value, key, "a list of texts", |value| {
-            value.as_array()?.iter().map(|item| item.as_str().map(str::to_owned)).collect::<Option<Vec<_>>>()
-        })
-    };
-    Ok(ModelInfo {
-        context_window: member(value, "context_window", "a whole number", Value::as_u64)?,
-        default_max_tokens: member(value, "default_max_tokens", "a whole number", Value::as_u64)?,
-        efforts: texts("efforts")?.unwrap_or_default(),
-        default_effort: member(value, "default_effort", "a text", |value| value.as_str().map(str::to_owned))?,
-        input_modalities: texts("input_modalities")?,
-    })
 }
 
 #[derive(Default)]

@@ -8,60 +8,26 @@ use crate::llm::{Adapter, Failure, FinishReason, ModelInfo};
 use crate::message::Usage;
 use std::rc::Rc;
 
-/// An adapter from `{"kind", …}`: `openai-chat` with the options of [`openai_chat`], or `scripted` with those of
-/// [`scripted`].
+/// An adapter from `{"kind", …}`: one of [`HTTP_ADAPTERS`](super::HTTP_ADAPTERS) with the options of
+/// [`http_adapter`](super::http_adapter), or `scripted` with those of [`scripted`].
 pub fn adapter(options: Options<'_>) -> Result<Rc<dyn Adapter>> {
-    match options.required_text("kind")?.as_str() {
+    let kind = options.required_text("kind")?;
+    match kind.as_str() {
+        "scripted" => return Ok(Rc::new(scripted(options)?)),
         #[cfg(feature = "http")]
-        "openai-chat" => Ok(Rc::new(openai_chat(options)?)),
-        "scripted" => Ok(Rc::new(scripted(options)?)),
-        other => Err(options.bad(&format!("there is no adapter of kind {other:?}; there are: openai-chat, scripted"))),
+        kind if super::HTTP_ADAPTERS.contains(&kind) => {
+            if let Some(adapter) = super::http_adapter(kind, options, None)? {
+                return Ok(adapter);
+            }
+        }
+        _ => {}
     }
-}
-
-/// Chat completions of an OpenAI-compatible server, from `{"baseUrl", "apiKey"?, "apiKeyEnv"?, "headers"?,
-/// "idleTimeoutMs"?, "eventIdleTimeoutMs"?, "connectTimeoutMs"?, "allowInsecureHttp"?, "maxTokensMember"?,
-/// "reasoningInHistory"?, "thinkingMember"?, "extra"?, "models"?}`. `models` says what is known of a model, by name; see
-/// [`model_info`].
-#[cfg(feature = "http")]
-pub fn openai_chat(options: Options<'_>) -> Result<crate::llm::adapters::OpenAiChat> {
-    use crate::llm::adapters::OpenAiChat;
-    options.value("kind");
-    let mut builder = OpenAiChat::builder(options.text("baseUrl")?.unwrap_or_default())
-        .allow_insecure_http(options.flag("allowInsecureHttp", false)?)
-        .reasoning_in_history(options.flag("reasoningInHistory", false)?)
-        .thinking_member(options.flag("thinkingMember", false)?);
-    if let Some(key) = options.text("apiKey")? {
-        builder = builder.api_key(key);
-    }
-    if let Some(name) = options.text("apiKeyEnv")? {
-        builder = builder.api_key_from_env(name);
-    }
-    if let Some(name) = options.text("maxTokensMember")? {
-        builder = builder.max_tokens_member(name);
-    }
-    if let Some(limit) = options.duration("idleTimeout")? {
-        builder = builder.idle_timeout(limit);
-    }
-    if let Some(limit) = options.duration("eventIdleTimeout")? {
-        builder = builder.event_idle_timeout(limit);
-    }
-    if let Some(limit) = options.duration("connectTimeout")? {
-        builder = builder.connect_timeout(limit);
-    }
-    for (name, value) in options.members("headers")?.iter() {
-        let value =
-            value.as_str().ok_or_else(|| options.bad(&format!("the value of header `{name}` is not a text")))?;
-        builder = builder.header(name, value);
-    }
-    for (name, value) in options.members("extra")?.iter() {
-        builder = builder.extra_member(name, value.clone());
-    }
-    for (name, info) in options.members("models")?.iter() {
-        builder = builder.model(name, model_info(options.nested(info, &format!("model `{name}`"))?)?);
-    }
-    options.finish()?;
-    builder.build()
+    #[cfg(feature = "http")]
+    let known = format!("{}, scripted", super::HTTP_ADAPTERS.join(", "));
+    #[cfg(not(feature = "http"))]
+    let known = "scripted";
+    let message = format!("there is no adapter of kind {kind:?}; there are: {known}");
+    Err(Error::new(Code::InvalidArgument, message))
 }
 
 /// What is known of a model: `{"contextWindow"?, "defaultMaxTokens"?, "efforts"?, "defaultEffort"?, "inputModalities"?}`.

@@ -9,19 +9,21 @@ mod adapters;
 mod compose;
 mod decisions;
 mod feed;
+#[cfg(feature = "http")]
+mod http_adapters;
 mod listen;
 mod notices;
 mod options;
 mod results;
 
-#[cfg(feature = "http")]
-pub use adapters::openai_chat;
 pub use adapters::{adapter, model_info, scripted, scripted_reply};
 pub use compose::{
     AgentSetup, Setup, budget, cancel_cause, context_builder, message, model_choice, open_agent, prompt_input, target,
     tool, tool_call_value, tool_output,
 };
 pub use feed::{ChunkSink, HostAdapter, Producing, request_value};
+#[cfg(feature = "http")]
+pub use http_adapters::{HTTP_ADAPTERS, KeyCallback, http_adapter};
 pub use listen::{HostListener, HostNext, ListenOptions, Listening, WaterfallEvent, check_event_name, listen};
 pub use notices::{event_text, notice_text, notice_value};
 pub use options::{Options, Spelling};

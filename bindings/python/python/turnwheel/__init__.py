@@ -30,7 +30,7 @@ from ._errors import (
     UsageError,
     WrongThreadError,
 )
-from ._models import Adapter, ModelRequest, OpenAIChat, Reply, Scripted
+from ._models import Adapter, AnthropicMessages, ModelRequest, OpenAIChat, OpenAIResponses, Reply, Scripted
 from ._payloads import (
     Assemble,
     Next,
@@ -60,6 +60,7 @@ __all__ = [
     "Agent",
     "AgentScope",
     "Agents",
+    "AnthropicMessages",
     "Assemble",
     "Budget",
     "BugError",
@@ -79,6 +80,7 @@ __all__ = [
     "Next",
     "Notice",
     "OpenAIChat",
+    "OpenAIResponses",
     "Opening",
     "PostExecute",
     "PreExecute",

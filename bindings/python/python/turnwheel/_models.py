@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -10,13 +11,47 @@ from . import _turnwheel
 from ._errors import ModelError, UsageError
 
 
-class OpenAIChat(_turnwheel.OpenAIChatOptions):
+Key = str | Callable[[], str]
+
+
+def _common(
+    base_url: str,
+    api_key: Key | None,
+    headers: Mapping[str, str] | None,
+    extra: Mapping[str, Any] | None,
+    models: Mapping[str, Mapping[str, Any]] | None,
+    rest: dict[str, Any],
+) -> tuple[dict[str, Any], Callable[[], str] | None]:
+    options = {
+        "base_url": base_url,
+        "api_key": api_key if isinstance(api_key, str) else None,
+        "headers": dict(headers or {}),
+        "extra": dict(extra or {}),
+        "models": {name: dict(info) for name, info in (models or {}).items()},
+        **rest,
+    }
+    if api_key is not None and not isinstance(api_key, str) and not callable(api_key):
+        raise UsageError("api_key is a str or a function that returns one")
+    return options, api_key if callable(api_key) else None
+
+
+def _path(path: str | os.PathLike[str] | None) -> str | None:
+    return None if path is None else os.fspath(path)
+
+
+class OpenAIChat(_turnwheel.HttpAdapterOptions):
     """Chat completions of an OpenAI-compatible server: OpenAI, DeepSeek, llama.cpp, vLLM, Ollama, gateways.
 
-    ``base_url`` ends before ``/chat/completions``. Without a key none is sent, as local servers like it;
-    ``api_key_env`` names an environment variable that is read at every request. Times are seconds. ``extra`` are
-    members for every request body; ``models`` says what is known of a model, by name: ``context_window``,
-    ``default_max_tokens``, ``efforts``, ``default_effort``, ``input_modalities``.
+    ``base_url`` ends before ``/chat/completions``. ``api_key`` is a text, or a function that is asked once a request and
+    must not block; ``api_key_env`` names an environment variable that is read at every request. Without a key none is
+    sent, as local servers like it. Times are seconds: ``connect_timeout``, ``first_byte_timeout``, ``idle_timeout``
+    without a byte, ``event_idle_timeout`` without an event, ``total_timeout``. ``ca_file`` adds a private authority,
+    ``proxy`` overrides the environment's (``""`` for none). ``extra`` are members for every request body; ``models``
+    says what is known of a model, by name: ``context_window``, ``default_max_tokens``, ``efforts``,
+    ``default_effort``, ``input_modalities``. ``images_folder`` holds attachments by their hash.
+
+    ``dialect`` is whose way of taking requests the server follows: ``generic``, ``openai``, ``deepseek``, ``vllm``,
+    ``llama.cpp``, ``ollama``, ``openrouter`` or ``litellm``; by default the host decides.
 
     Raises ``UsageError`` for a URL or option that cannot be used.
     """
@@ -25,35 +60,157 @@ class OpenAIChat(_turnwheel.OpenAIChatOptions):
         cls,
         base_url: str,
         *,
-        api_key: str | None = None,
+        api_key: Key | None = None,
         api_key_env: str | None = None,
         headers: Mapping[str, str] | None = None,
+        connect_timeout: float | None = None,
+        first_byte_timeout: float | None = None,
         idle_timeout: float | None = None,
         event_idle_timeout: float | None = None,
-        connect_timeout: float | None = None,
+        total_timeout: float | None = None,
         allow_insecure_http: bool = False,
+        ca_file: str | os.PathLike[str] | None = None,
+        proxy: str | None = None,
+        http2: bool = False,
+        images_folder: str | os.PathLike[str] | None = None,
+        dialect: str | None = None,
         max_tokens_member: str | None = None,
-        reasoning_in_history: bool = False,
-        thinking_member: bool = False,
+        reasoning_in_history: bool | None = None,
+        thinking_member: bool | None = None,
+        asks_usage: bool = True,
         extra: Mapping[str, Any] | None = None,
         models: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> Self:
-        options = {
-            "base_url": base_url,
-            "api_key": api_key,
+        rest = {
             "api_key_env": api_key_env,
-            "headers": dict(headers or {}),
+            "connect_timeout": connect_timeout,
+            "first_byte_timeout": first_byte_timeout,
             "idle_timeout": idle_timeout,
             "event_idle_timeout": event_idle_timeout,
-            "connect_timeout": connect_timeout,
+            "total_timeout": total_timeout,
             "allow_insecure_http": allow_insecure_http,
+            "ca_file": _path(ca_file),
+            "proxy": proxy,
+            "http2": http2,
+            "images_folder": _path(images_folder),
+            "dialect": dialect,
             "max_tokens_member": max_tokens_member,
             "reasoning_in_history": reasoning_in_history,
             "thinking_member": thinking_member,
-            "extra": dict(extra or {}),
-            "models": {name: dict(info) for name, info in (models or {}).items()},
+            "asks_usage": asks_usage,
         }
-        return super().__new__(cls, options)
+        options, key = _common(base_url, api_key, headers, extra, models, rest)
+        return super().__new__(cls, "openai-chat", options, key)
+
+
+class OpenAIResponses(_turnwheel.HttpAdapterOptions):
+    """The responses wire of OpenAI and servers that speak it. ``base_url`` ends before ``/responses``.
+
+    The whole history is sent every time and nothing is stored at the provider. ``reasoning_summary`` (``"auto"``) asks
+    for visible reasoning; ``encrypted_reasoning=False`` is for servers that refuse it. The other options are those of
+    :class:`OpenAIChat`.
+    """
+
+    def __new__(
+        cls,
+        base_url: str = "https://api.openai.com/v1",
+        *,
+        api_key: Key | None = None,
+        api_key_env: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        connect_timeout: float | None = None,
+        first_byte_timeout: float | None = None,
+        idle_timeout: float | None = None,
+        event_idle_timeout: float | None = None,
+        total_timeout: float | None = None,
+        allow_insecure_http: bool = False,
+        ca_file: str | os.PathLike[str] | None = None,
+        proxy: str | None = None,
+        http2: bool = False,
+        images_folder: str | os.PathLike[str] | None = None,
+        reasoning_summary: str | None = None,
+        encrypted_reasoning: bool = True,
+        extra: Mapping[str, Any] | None = None,
+        models: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> Self:
+        rest = {
+            "api_key_env": api_key_env,
+            "connect_timeout": connect_timeout,
+            "first_byte_timeout": first_byte_timeout,
+            "idle_timeout": idle_timeout,
+            "event_idle_timeout": event_idle_timeout,
+            "total_timeout": total_timeout,
+            "allow_insecure_http": allow_insecure_http,
+            "ca_file": _path(ca_file),
+            "proxy": proxy,
+            "http2": http2,
+            "images_folder": _path(images_folder),
+            "reasoning_summary": reasoning_summary,
+            "encrypted_reasoning": encrypted_reasoning,
+        }
+        options, key = _common(base_url, api_key, headers, extra, models, rest)
+        return super().__new__(cls, "openai-responses", options, key)
+
+
+class AnthropicMessages(_turnwheel.HttpAdapterOptions):
+    """Anthropic's messages wire: Anthropic, and servers that speak it. ``base_url`` ends before ``/v1/messages``.
+
+    Signed thinking goes back as it came. ``cache_markers`` marks prompt, tools and the last two user messages as
+    cacheable; ``thinking_budgets`` gives efforts a budget in tokens, as older models want it; ``bearer`` sends the key
+    as ``authorization``, as gateways want it. The other options are those of :class:`OpenAIChat`.
+    """
+
+    def __new__(
+        cls,
+        base_url: str = "https://api.anthropic.com",
+        *,
+        api_key: Key | None = None,
+        api_key_env: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        connect_timeout: float | None = None,
+        first_byte_timeout: float | None = None,
+        idle_timeout: float | None = None,
+        event_idle_timeout: float | None = None,
+        total_timeout: float | None = None,
+        allow_insecure_http: bool = False,
+        ca_file: str | os.PathLike[str] | None = None,
+        proxy: str | None = None,
+        http2: bool = False,
+        images_folder: str | os.PathLike[str] | None = None,
+        version: str | None = None,
+        betas: Iterable[str] = (),
+        cache_markers: bool = True,
+        bearer: bool = False,
+        default_max_tokens: int | None = None,
+        thinking_budgets: Mapping[str, int] | None = None,
+        extra: Mapping[str, Any] | None = None,
+        models: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> Self:
+        rest = {
+            "api_key_env": api_key_env,
+            "connect_timeout": connect_timeout,
+            "first_byte_timeout": first_byte_timeout,
+            "idle_timeout": idle_timeout,
+            "event_idle_timeout": event_idle_timeout,
+            "total_timeout": total_timeout,
+            "allow_insecure_http": allow_insecure_http,
+            "ca_file": _path(ca_file),
+            "proxy": proxy,
+            "http2": http2,
+            "images_folder": _path(images_folder),
+            "version": version,
+            "betas": list(betas),
+            "cache_markers": cache_markers,
+            "bearer": bearer,
+            "default_max_tokens": default_max_tokens,
+            "thinking_budgets": dict(thinking_budgets or {}),
+        }
+        options, key = _common(base_url, api_key, headers, extra, models, rest)
+        return super().__new__(cls, "anthropic-messages", options, key)
+
+
+HttpAdapter = OpenAIChat | OpenAIResponses | AnthropicMessages
+"""An adapter over HTTP."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, overload
 
 from . import _turnwheel
 from ._errors import UsageError
-from ._models import Adapter, OpenAIChat, Scripted
+from ._models import Adapter, AnthropicMessages, HttpAdapter, OpenAIChat, OpenAIResponses, Scripted
 from ._schema import Signature
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -287,13 +287,14 @@ class Models:
     def __init__(self, owner: Registrar) -> None:
         self._owner = owner
 
-    def register(self, provider: str, adapter: OpenAIChat | Scripted | Adapter) -> Registration:
+    def register(self, provider: str, adapter: HttpAdapter | Scripted | Adapter) -> Registration:
         """Lets an adapter serve a provider route. Each route has one; a second is ``DUPLICATE_ADAPTER``.
 
-        An adapter is an :class:`OpenAIChat`, a :class:`Scripted`, or an async generator function of a
-        :class:`ModelRequest` that yields text pieces, or chunks as the log has them.
+        An adapter is an :class:`OpenAIChat`, an :class:`OpenAIResponses`, an :class:`AnthropicMessages`, a
+        :class:`Scripted`, or an async generator function of a :class:`ModelRequest` that yields text pieces, or chunks as the log has them.
         """
-        if not isinstance(adapter, (OpenAIChat, Scripted)) and not callable(adapter):
+        if not isinstance(adapter, (OpenAIChat, OpenAIResponses, AnthropicMessages, Scripted)) and not callable(adapter):
             kind = type(adapter).__name__
-            raise UsageError(f"an adapter is an OpenAIChat, a Scripted or an async generator function, not {kind}")
+            known = "an OpenAIChat, an OpenAIResponses, an AnthropicMessages, a Scripted"
+            raise UsageError(f"an adapter is {known} or an async generator function, not {kind}")
         return self._owner._register(lambda ctx, _: ctx.adapter(provider, adapter))
