@@ -10,7 +10,6 @@ from typing import Any, Self
 from . import _turnwheel
 from ._errors import ModelError, UsageError
 
-
 Key = str | Callable[[], str]
 
 
@@ -42,8 +41,8 @@ def _path(path: str | os.PathLike[str] | None) -> str | None:
 class OpenAIChat(_turnwheel.HttpAdapterOptions):
     """Chat completions of an OpenAI-compatible server: OpenAI, DeepSeek, llama.cpp, vLLM, Ollama, gateways.
 
-    ``base_url`` ends before ``/chat/completions``. ``api_key`` is a text, or a function that is asked once a request and
-    must not block; ``api_key_env`` names an environment variable that is read at every request. Without a key none is
+    ``base_url`` ends before ``/chat/completions``. ``api_key`` is a text, or a function that is asked once a request
+    and must not block; ``api_key_env`` names an environment variable that is read at every request. Without a key none is
     sent, as local servers like it. Times are seconds: ``connect_timeout``, ``first_byte_timeout``, ``idle_timeout``
     without a byte, ``event_idle_timeout`` without an event, ``total_timeout``. ``ca_file`` adds a private authority,
     ``proxy`` overrides the environment's (``""`` for none). ``extra`` are members for every request body; ``models``

@@ -291,9 +291,11 @@ class Models:
         """Lets an adapter serve a provider route. Each route has one; a second is ``DUPLICATE_ADAPTER``.
 
         An adapter is an :class:`OpenAIChat`, an :class:`OpenAIResponses`, an :class:`AnthropicMessages`, a
-        :class:`Scripted`, or an async generator function of a :class:`ModelRequest` that yields text pieces, or chunks as the log has them.
+        :class:`Scripted`, or an async generator function of a :class:`ModelRequest` that yields text pieces, or chunks
+        as the log has them.
         """
-        if not isinstance(adapter, (OpenAIChat, OpenAIResponses, AnthropicMessages, Scripted)) and not callable(adapter):
+        native = (OpenAIChat, OpenAIResponses, AnthropicMessages, Scripted)
+        if not isinstance(adapter, native) and not callable(adapter):
             kind = type(adapter).__name__
             known = "an OpenAIChat, an OpenAIResponses, an AnthropicMessages, a Scripted"
             raise UsageError(f"an adapter is {known} or an async generator function, not {kind}")
