@@ -41,7 +41,7 @@ fn act() -> impl Strategy<Value = Act> {
         1 => Just(Act::Cancel),
         1 => Just(Act::CancelKeepingInbox),
         1 => Just(Act::Wake),
-        1 => any::<f64>().prop_filter("JSON has no other", |number| number.is_finite()).prop_map(Act::Note),
+        1 => any::<f64>().prop_filter("JSON has no other", |n| n.is_finite() && (*n != 0.0 || n.is_sign_positive())).prop_map(Act::Note),
         1 => Just(Act::Compact),
         1 => Just(Act::Restart),
     ]
