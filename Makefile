@@ -90,6 +90,7 @@ fuzz: ## make fuzz TARGET=jsonl|frames|rows|header|repair SECONDS=<n>: needs `ca
 
 bench: $(STAMPS)/package ## measure turns in Rust and Python (release builds)
 	cargo bench --locked -p turnwheel --bench turns -- --noplot
+	cargo bench --locked -p turnwheel --bench stores
 	$(BIN)/python tests/bench/python_turns.py
 
 clean: ## remove what was built

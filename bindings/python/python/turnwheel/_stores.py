@@ -109,7 +109,7 @@ class JsonlStore:
 
 @dataclass(frozen=True, slots=True)
 class SqliteStore:
-    """Sessions in one SQLite database at ``path``, made by the first write. Batches of many sessions share a sync."""
+    """Sessions in one SQLite database at ``path``, made by the first write. Batches of many sessions share a transaction."""
 
     path: str | os.PathLike[str]
 
