@@ -195,8 +195,17 @@ fn lay_7_8_9_and_14_duplicates_are_refused_by_layer_and_an_undo_removes_its_own_
     assert!(layers.find(&scopes, None, "a").is_none());
     let ctx = Context::new();
     let deny = || ctx.tools().guard(|_| Ok(Some("no".into()))).expect("equal guards are registrations of their own");
-    let (one, _two): (Registration, Registration) = (deny(), deny());
+    ctx.tools().register(noop("t")).expect("registered");
+    let denied = || {
+        let call =
+            turnwheel::tools::ToolCallInfo::new("c1", "t", turnwheel::json!({}), turnwheel::runtime::Signal::new());
+        ctx.runtime().block_on(ctx.tools().execute(call)).expect("no store stands in the way").is_error
+    };
+    let (one, two): (Registration, Registration) = (deny(), deny());
     one.dispose();
+    assert!(denied(), "the other one still stands");
+    two.dispose();
+    assert!(!denied());
 }
 
 #[test]

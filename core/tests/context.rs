@@ -54,7 +54,10 @@ fn ctx_4_and_18_to_20_a_plugin_runs_while_its_services_are_there_and_again_when_
     assert_eq!(ctx.provide("clock", Rc::new(1)).expect_err("taken").code(), &Code::DuplicateName);
     settle(&ctx);
     assert_eq!(plugin.state(), PluginState::Active);
-    ctx.runtime().block_on(first.dispose().expect("an asynchronous cleanup"));
+    let withdrawn = first.dispose().expect("an asynchronous cleanup");
+    assert_eq!(ctx.get::<String>("clock"), None, "hidden at once (CTX-19)");
+    assert_eq!(*log.borrow(), ["load sundial"], "and its dependants are still to go");
+    ctx.runtime().block_on(withdrawn);
     assert_eq!(*log.borrow(), ["load sundial", "unload"], "dependants are gone before the withdrawal ends");
     ctx.provide("clock", Rc::new("quartz".to_owned())).expect("free again");
     settle(&ctx);

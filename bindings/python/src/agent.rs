@@ -73,6 +73,11 @@ impl AgentRef {
     pub fn new(host: &HostState, agent: Agent) -> Self {
         Self(host.handle(agent))
     }
+
+    /// The agent it names.
+    pub fn agent(&self) -> PyResult<Rc<Agent>> {
+        self.0.get().map(|(_, agent)| agent)
+    }
 }
 
 fn target(name: &str) -> PyResult<InboxTarget> {

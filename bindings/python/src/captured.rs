@@ -21,6 +21,14 @@ fn initiator(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
     Ok(INITIATOR.get_or_try_init(py, make)?.bind(py).clone())
 }
 
+/// Takes back what [`HostState::set_initiator`] did.
+pub fn reset_initiator(py: Python<'_>, token: Py<PyAny>) -> PyResult<()> {
+    initiator(py)?.call_method1("reset", (token,)).map(drop)
+}
+
+/// In place of a turn: the program said whose doing it is, whatever turn runs.
+const STATED: u64 = u64::MAX;
+
 /// A context of our own: a copy of the one it was captured in.
 pub struct Captured {
     context: Py<PyAny>,
@@ -71,7 +79,13 @@ impl HostState {
         let (host, agent, turn) = value.extract::<(u64, String, u64)>().ok()?;
         let agent = self.ctx.find_agent(&agent).filter(|_| host == self.owner.id())?;
         // A task that outlived its turn is nobody's doing any more.
-        agent.state().is_ok_and(|state| state.turn == turn).then_some(agent)
+        (turn == STATED || agent.state().is_ok_and(|state| state.turn == turn)).then_some(agent)
+    }
+
+    /// Makes what the calling Python code does from here on an agent's doing, or nobody's: the token takes it back.
+    pub fn set_initiator(&self, py: Python<'_>, agent: Option<&Agent>) -> PyResult<Py<PyAny>> {
+        let value = agent.map(|agent| (self.owner.id(), agent.id().to_string(), STATED));
+        Ok(initiator(py)?.call_method1("set", (value,))?.unbind())
     }
 
     /// Runs `operation` as part of the doing of the agent whose turn the calling Python code is part of.

@@ -5,7 +5,7 @@ use crate::errors::{IntoPyResult, IntoResult, invalid};
 use crate::event::{Event, Queue, Queued};
 use crate::gate::Handle;
 use crate::host::HostState;
-use crate::{models, notices, tools, waterfalls};
+use crate::{models, notices, rules, tools, waterfalls};
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 use std::rc::{Rc, Weak};
@@ -13,7 +13,9 @@ use turnwheel::Context;
 use turnwheel::agent::{Notice, NoticeKind, WATERFALL_NAMES, unknown_event};
 use turnwheel::context::Registration;
 use turnwheel::error::{Code, Error};
-use turnwheel::system_prompt::PromptText;
+use turnwheel::invariants::{Invariants, InvariantsConfig};
+use turnwheel::system_prompt::{PromptText, ToolOrder};
+use turnwheel::tools::Presentation;
 
 /// A context of the core: the root's, or an agent's own.
 #[pyclass(frozen, module = "turnwheel._turnwheel")]
@@ -200,6 +202,76 @@ impl CtxRef {
             let adapter = models::adapter(host, adapter, captured)?;
             ctx.llm().register_shared(&[provider], adapter).or_raise()
         })
+    }
+
+    /// Registers what runs programs: a tool under the reserved name.
+    fn runner(&self, py: Python<'_>, definition: tools::Definition, body: Py<PyAny>) -> PyResult<RegistrationRef> {
+        let captured = Rc::new(Captured::current(py)?);
+        self.register(|host, ctx| {
+            let tool = definition.tool(host, body, None, captured)?;
+            ctx.tools().register_runner(tool).or_raise()
+        })
+    }
+
+    /// Sets how the tools of this scope are presented.
+    fn present(&self, mode: &str) -> PyResult<RegistrationRef> {
+        let known = Presentation::parse(mode);
+        let mode = known.ok_or_else(|| invalid(format!("a presentation is native, code or both, not {mode:?}")))?;
+        self.register(|_, ctx| ctx.tools().present(mode).or_raise())
+    }
+
+    /// Lets `guard(call)` deny calls.
+    fn guard(&self, py: Python<'_>, guard: Py<PyAny>) -> PyResult<RegistrationRef> {
+        let captured = Rc::new(Captured::current(py)?);
+        self.register(|host, ctx| rules::guard(host, ctx, guard, captured).or_raise())
+    }
+
+    /// Restricts the inherited tools.
+    fn restrict(&self, allow: Option<Vec<String>>, deny: Option<Vec<String>>) -> PyResult<RegistrationRef> {
+        self.register(|_, ctx| ctx.tools().restrict(allow, deny).or_raise())
+    }
+
+    /// Sets how tools are ordered in requests; taking it back orders them by name again.
+    fn tool_order(&self, names: Vec<String>) -> PyResult<RegistrationRef> {
+        self.register(|_, ctx| {
+            ctx.prompt().set_tool_order(ToolOrder::listed(names).or_raise()?);
+            let prompt = ctx.prompt();
+            ctx.effect(move || prompt.set_tool_order(ToolOrder::by_name())).or_raise()
+        })
+    }
+
+    /// Lets `check(event)` refuse events by raising.
+    fn check_events(&self, py: Python<'_>, check: Py<PyAny>) -> PyResult<RegistrationRef> {
+        let captured = Rc::new(Captured::current(py)?);
+        self.register(|host, ctx| rules::check_events(host, ctx, check, captured).or_raise())
+    }
+
+    /// Registers an event type with its version. It holds as long as the context.
+    fn register_event_type(&self, kind: &str, version: u32) -> PyResult<RegistrationRef> {
+        self.register(|_, ctx| {
+            ctx.register_event_type(kind, version).or_raise()?;
+            ctx.effect(|| ()).or_raise()
+        })
+    }
+
+    /// Installs the runtime's own invariants of the packages that the patterns select.
+    fn invariants(&self, allow: Vec<String>, block: Vec<String>) -> PyResult<RegistrationRef> {
+        let config = InvariantsConfig { enabled: true, package_allowlist: allow, package_blocklist: block };
+        self.register(|_, ctx| {
+            let installed =
+                Invariants::load(&config).and_then(|invariants| invariants.register_core(ctx)).or_raise()?;
+            let end = move || {
+                for registration in installed.iter().rev() {
+                    registration.dispose();
+                }
+            };
+            ctx.effect(end).or_raise()
+        })
+    }
+
+    /// Installs a model selection.
+    fn select_model(&self, choice: Option<rules::Choice>) -> PyResult<rules::SelectionRef> {
+        self.0.with(|host, ctx| rules::SelectionRef::install(host, ctx, choice))
     }
 
     /// The registered provider routes, sorted.

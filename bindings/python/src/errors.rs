@@ -41,7 +41,8 @@ fn make(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
         None => py.None().into_bound(py),
     };
     let native = NativeError(error.clone());
-    let arguments = (error.code().as_str(), error.code().number(), error.message(), context, failure, native);
+    let retry = error.retry().map(|wait| wait.as_secs_f64());
+    let arguments = (error.code().as_str(), error.code().number(), error.message(), context, failure, retry, native);
     let exception = PyErr::from_value(errors_member(py, &MAKE, "make")?.call1(arguments)?);
     exception.set_cause(py, error.cause().map(|cause| to_py(py, cause)));
     Ok(exception)

@@ -5,10 +5,11 @@
 //! writes one byte to a socket that the loop watches, so background threads never need the interpreter lock.
 
 use crate::agent::{AgentOptions, AgentRef};
-use crate::captured::Captured;
+use crate::captured::{Captured, reset_initiator};
 use crate::ctx::CtxRef;
 use crate::errors::{IntoPyResult, IntoResult, invalid, to_py};
 use crate::gate::{Arena, Handle, Owner, guarded, hosts_here};
+use crate::session::SessionRef;
 use crate::stores::{self, HostCell};
 use crate::tasks::EventLoop;
 use pyo3::exceptions::{PyKeyboardInterrupt, PySystemExit};
@@ -384,6 +385,43 @@ impl Host {
             Python::attach(|py| open.call0(py).and_then(|store| stores::store(&cell, store.bind(py)))).or_error()
         };
         host.export_done(py, async move { turnwheel::testing::check_store(&case, open).await })
+    }
+
+    /// The agent whose doing the calling code is. With `required` it raises `NO_INITIATOR` where there is none.
+    fn initiator(&self, py: Python<'_>, required: bool) -> PyResult<Option<AgentRef>> {
+        let host = self.owner.host()?;
+        let agent = host.as_caller(py, || match required {
+            true => host.ctx.require_initiator().map(Some),
+            false => host.ctx.initiator(),
+        });
+        Ok(agent.or_raise()?.map(|agent| AgentRef::new(&host, agent)))
+    }
+
+    /// Makes what the calling code does an agent's doing, or nobody's: the token takes it back.
+    #[pyo3(signature = (agent=None))]
+    fn enter_initiator(&self, py: Python<'_>, agent: Option<&AgentRef>) -> PyResult<Py<PyAny>> {
+        let host = self.owner.host()?;
+        let agent = agent.map(AgentRef::agent).transpose()?;
+        // The core refuses boundaries while it closes.
+        match &agent {
+            Some(agent) => host.ctx.with_initiator(agent, || ()),
+            None => host.ctx.without_initiator(|| ()),
+        }
+        .or_raise()?;
+        host.set_initiator(py, agent.as_deref())
+    }
+
+    /// Leaves what `enter_initiator` entered.
+    fn leave_initiator(&self, py: Python<'_>, token: Py<PyAny>) -> PyResult<()> {
+        reset_initiator(py, token)
+    }
+
+    /// Forks a bare session.
+    #[pyo3(signature = (from_id, at=None, id=None))]
+    fn fork_session(&self, from_id: &str, at: Option<u64>, id: Option<String>) -> PyResult<SessionRef> {
+        let host = self.owner.host()?;
+        let session = guarded(|| host.ctx.fork_session(from_id, at, id.map(Into::into)).or_raise())?;
+        Ok(SessionRef::new(&host, session))
     }
 
     /// Whether the calling code is part of a turn that is under way, which it would keep from ending.

@@ -14,6 +14,7 @@ mod jsonl;
 mod logs;
 mod models;
 mod notices;
+mod rules;
 mod session;
 mod stores;
 mod stream;
@@ -76,11 +77,13 @@ mod _turnwheel {
     #[pymodule_export]
     use super::notices::SignalRef;
     #[pymodule_export]
+    use super::rules::SelectionRef;
+    #[pymodule_export]
     use super::session::SessionRef;
     #[pymodule_export]
     use super::stream::StreamRef;
     #[pymodule_export]
-    use super::tools::{ToolCallRef, check_schema};
+    use super::tools::{ToolCallRef, check_schema, schema_of_shorthand};
     #[pymodule_export]
     use super::{after_fork_in_child, codes, shutdown, store_cases};
     use pyo3::prelude::*;

@@ -9,6 +9,7 @@ use crate::stream::StreamRef;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 use turnwheel::Session;
+use turnwheel::session::fold_consumed_work;
 
 /// A session of the core.
 #[pyclass(frozen, module = "turnwheel._turnwheel")]
@@ -62,6 +63,19 @@ impl SessionRef {
             }
             Ok(list)
         })
+    }
+
+    /// What came of accepted work: the seq of the `turn/end` that accounts for it, and whether input was dropped unrun.
+    fn consumed_work(&self) -> PyResult<(Option<u64>, bool)> {
+        self.0.with(|_, session| {
+            let work = fold_consumed_work(&session.events_from(0));
+            Ok((work.end, work.dropped_unrun))
+        })
+    }
+
+    /// The version in which the latest events of a registered type are written.
+    fn event_type_version(&self, kind: &str) -> PyResult<Option<u64>> {
+        self.0.with(|_, session| Ok(session.event_type_version(kind)))
     }
 
     /// Appends an event of a plug-in.

@@ -4,11 +4,12 @@
 use crate::captured::Captured;
 use crate::convert;
 use crate::ctx::alive;
-use crate::errors::{IntoPyResult, IntoResult, invalid};
+use crate::errors::{IntoPyResult, IntoResult, invalid, to_py};
 use crate::gate::Handle;
 use crate::host::HostState;
 use crate::notices::{self, SignalRef};
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -139,6 +140,29 @@ impl ToolCallRef {
         self.0.with(|host, call| Ok(SignalRef::new(host, call.signal().clone())))
     }
 
+    /// Calls another tool on this call's account: a future of `{content, is_error, error, value}`.
+    #[pyo3(signature = (name, arguments=None))]
+    fn call(&self, py: Python<'_>, name: String, arguments: Option<Bound<'_, PyAny>>) -> PyResult<Py<PyAny>> {
+        let arguments = match arguments {
+            Some(arguments) => convert::argument(&arguments, "arguments")?,
+            None => turnwheel::json::Object::new().into(),
+        };
+        self.0.with(|host, call| {
+            let call = call.clone();
+            host.as_caller(py, || {
+                host.export(py, async move {
+                    let answered = call.call(&name, arguments).await;
+                    Python::attach(|py| {
+                        let outcome = answered.map_err(|error| to_py(py, &error))?;
+                        let members = PyDict::new(py);
+                        notices::outcome_members(py, &members, &outcome)?;
+                        Ok(members.into_any().unbind())
+                    })
+                })
+            })
+        })
+    }
+
     /// Adds a message for the next step.
     fn defer_context(&self, message: &Bound<'_, PyAny>) -> PyResult<()> {
         self.0.with(|host, call| {
@@ -161,4 +185,11 @@ impl ToolCallRef {
 pub fn check_schema(schema: &Bound<'_, PyAny>) -> PyResult<()> {
     let schema: Value = convert::argument(schema, "schema")?;
     turnwheel::tools::check_schema(&schema).or_raise()
+}
+
+/// The JSON Schema that a shorthand stands for; raises `UNSUPPORTED_SCHEMA`, naming the place.
+#[pyfunction]
+pub fn schema_of_shorthand(py: Python<'_>, shorthand: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+    let shorthand: Value = convert::argument(shorthand, "shorthand")?;
+    convert::to_py(py, &turnwheel::tools::schema_of_shorthand(&shorthand).or_raise()?).map(Bound::unbind)
 }

@@ -50,17 +50,22 @@ impl ServiceTable {
         }
     }
 
-    /// Hides a service and waits until whoever required it has unloaded (CTX-19).
-    async fn withdraw(&self, name: &str, id: u64) {
+    /// Hides a service at once (CTX-19).
+    fn hide(&self, name: &str, id: u64) -> Option<Service> {
         let removed = {
             let mut services = self.services.borrow_mut();
             let own = services.get(name).is_some_and(|service| service.id == id);
             if own { services.remove(name) } else { None }
         };
-        if removed.is_none() {
-            return;
+        if removed.is_some() {
+            self.changed();
         }
-        self.changed();
+        removed
+    }
+
+    /// Waits until whoever required a hidden service has unloaded.
+    async fn released(&self, removed: Option<Service>) {
+        let Some(id) = removed.as_ref().map(|service| service.id) else { return };
         let plugins: Vec<_> = self.plugins.borrow().iter().filter_map(Weak::upgrade).collect();
         for plugin in plugins {
             plugin.released(id).await;
@@ -80,7 +85,7 @@ impl ServiceTable {
             own
         };
         for (id, name) in own.into_iter().rev() {
-            self.withdraw(&name, id).await;
+            self.released(self.hide(&name, id)).await;
         }
     }
 }
@@ -102,9 +107,11 @@ impl Context {
         table.changed();
         let (root, name): (Weak<Root>, String) = (Rc::downgrade(self.root()), name.to_owned());
         Ok(self.fiber().own(Cleanup::Async(Box::new(move || {
+            let root = root.upgrade();
+            let hidden = root.as_ref().and_then(|root| root.services.hide(&name, id));
             Box::pin(async move {
-                if let Some(root) = root.upgrade() {
-                    root.services.withdraw(&name, id).await;
+                if let Some(root) = root {
+                    root.services.released(hidden).await;
                 }
             })
         }))))

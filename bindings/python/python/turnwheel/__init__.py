@@ -15,7 +15,7 @@ import atexit as _atexit
 import os as _os
 
 from . import _turnwheel, testing
-from ._agent import Agent, AgentScope, EventStream, Inbox, Message, Receipt, RunResult, Session
+from ._agent import Agent, AgentScope, ConsumedWork, EventStream, Inbox, Message, Receipt, RunResult, Session
 from ._context import Agents, Budget, Context, Opening
 from ._errors import (
     BugError,
@@ -42,9 +42,9 @@ from ._payloads import (
     RequestError,
     TurnStopping,
 )
-from ._registrar import Models, Registration, ToolOutput
+from ._registrar import Models, ModelSelection, Registration, ToolOutput
 from ._stores import Copied, Header, JsonlStore, RawLog, ReferenceDatabase, SessionWriter, SqliteStore, Store
-from ._turnwheel import Event, Signal, ToolCall
+from ._turnwheel import Event, Signal, ToolCall, schema_of_shorthand
 
 __version__ = "0.1.0"
 
@@ -64,6 +64,7 @@ __all__ = [
     "Assemble",
     "Budget",
     "BugError",
+    "ConsumedWork",
     "Context",
     "Copied",
     "Event",
@@ -76,6 +77,7 @@ __all__ = [
     "Message",
     "ModelError",
     "ModelRequest",
+    "ModelSelection",
     "Models",
     "Next",
     "Notice",
@@ -110,5 +112,6 @@ __all__ = [
     "UsageError",
     "WrongThreadError",
     "__version__",
+    "schema_of_shorthand",
     "testing",
 ]

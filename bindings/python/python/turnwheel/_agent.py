@@ -39,6 +39,15 @@ class RunResult:
     usage: dict[str, int]
 
 
+@dataclass(frozen=True, slots=True)
+class ConsumedWork:
+    """``end`` is the seq of the last ``turn/end`` that accounts for input, ``None`` before any; ``dropped_unrun`` says
+    whether input was discarded after it without a replacement."""
+
+    end: int | None
+    dropped_unrun: bool
+
+
 class Receipt:
     """Tells, from the log, what became of one message; also after a restart, through ``agent.receipt(id)``."""
 
@@ -135,6 +144,15 @@ class Session:
     def follow(self, from_seq: int = 0) -> EventStream:
         """The events from a seq on, and those to come, without an end."""
         return EventStream(self._native.follow(from_seq))
+
+    @property
+    def consumed_work(self) -> ConsumedWork:
+        """What came of accepted input, as a fold over the log."""
+        return ConsumedWork(*self._native.consumed_work())
+
+    def event_type_version(self, kind: str) -> int | None:
+        """The version in which the log's latest events of a registered type are written."""
+        return self._native.event_type_version(kind)
 
     def append(self, kind: str, data: Any) -> Event:
         """Appends an event of your own. Core types are ``RESERVED_EVENT``, and data that is not JSON is refused."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
@@ -10,7 +11,7 @@ from typing import Any, Literal, NoReturn, TypedDict
 from weakref import WeakValueDictionary
 
 from . import _turnwheel
-from ._agent import Agent, AgentScope
+from ._agent import Agent, AgentScope, Session
 from ._errors import StateError, UsageError, WrongThreadError
 from ._models import feed
 from ._payloads import PAYLOADS, Notice
@@ -190,6 +191,71 @@ class Context(Registrar):
         has logged so far is made durable first, and copied too.
         """
         return Copied(**await self._bind().copy_session(native(target), id, False))
+
+    def set_tool_order(self, names: list[str]) -> Registration:
+        """Orders the tools of every request as listed; one entry is ``"<unlisted-tools>"``, where all others go by
+        name. Taking it back orders them by name again. A name that no agent knows fails its turn."""
+        return self._register(lambda ctx, _: ctx.tool_order(list(names)))
+
+    def register_event_type(self, kind: str, version: int) -> None:
+        """Registers a type of ``session.append`` with the version of its data, before sessions are opened that hold it.
+
+        Its events are required from then on: a program without the registration refuses the log instead of misreading
+        it, and so does one with a lower version (``UNSUPPORTED_FORMAT``). Raises ``RESERVED_EVENT`` for a type of the
+        runtime, ``DUPLICATE_NAME`` for another version.
+        """
+        if not isinstance(version, int) or isinstance(version, bool) or not 0 < version < 2**32:
+            raise UsageError(f"a version is a whole number from 1, not {version!r}")
+        self._register(lambda ctx, _: ctx.register_event_type(kind, version))
+
+    def check_invariants(self, *, allow: list[str] | None = None, block: list[str] | None = None) -> Registration:
+        """Lets the runtime check itself: the order of logs, the alternation of status, that every request can be
+        rebuilt from the log. A violation refuses what would break it, with code ``INVARIANT``. ``allow`` and ``block``
+        are patterns of package names (``turnwheel-session``, ``turnwheel-agent``, ``turnwheel-request``)."""
+        return self._register(lambda ctx, _: ctx.invariants(list(allow or []), list(block or [])))
+
+    def fork_session(self, from_id: str, at: int | None = None, *, id: str | None = None) -> Session:
+        """Forks a bare session (no agent) from a live one, up to and including the event ``at``, its last by default.
+
+        Giving the child's ``id`` and ``at`` makes it safe to repeat: the same fork is returned. Raises
+        ``SESSION_NOT_FOUND``, ``SESSION_ALREADY_EXISTS``, ``INVALID_BOUNDARY``, and ``OPEN_TURN`` for a boundary
+        inside a turn.
+        """
+        return Session(self._bind().fork_session(from_id, at, id))
+
+    def current_initiator(self) -> Agent | None:
+        """The agent whose doing the calling code is: its turn runs this listener, tool or task."""
+        if not self._is_here() or self._host is None:
+            return None
+        ref = self._host.initiator(False)
+        return self._wrap(ref) if ref is not None else None
+
+    def require_initiator(self) -> Agent:
+        """As :meth:`current_initiator`; raises ``NO_INITIATOR`` where there is none."""
+        ref = self._bind().initiator(True)
+        assert ref is not None, "the core raises where there is none"
+        return self._wrap(ref)
+
+    @contextlib.contextmanager
+    def with_initiator(self, agent: Agent) -> Iterator[None]:
+        """Makes what a block does the doing of an agent, over every ``await`` in it and in the tasks it starts."""
+        with self._initiating(agent._ref):
+            yield
+
+    @contextlib.contextmanager
+    def without_initiator(self) -> Iterator[None]:
+        """Makes what a block does nobody's doing: work that outlives the turn it was started in."""
+        with self._initiating(None):
+            yield
+
+    @contextlib.contextmanager
+    def _initiating(self, ref: _turnwheel.AgentRef | None) -> Iterator[None]:
+        host = self._bind()
+        token = host.enter_initiator(ref)
+        try:
+            yield
+        finally:
+            host.leave_initiator(token)
 
     async def close(self) -> None:
         """Disposes every agent, makes everything durable, and undoes what was registered. It cannot be used again.

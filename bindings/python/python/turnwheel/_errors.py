@@ -9,7 +9,9 @@ class TurnwheelError(Exception):
     """Anything turnwheel raises.
 
     ``code`` is a stable name such as ``"DUPLICATE_MESSAGE"``, ``number`` its number in C, ``context`` the facts as a
-    dict (which id, which name), ``failure`` what a model's provider reported, if that is what failed.
+    dict (which id, which name), ``failure`` what a model's provider reported, if that is what failed. ``retry`` is
+    advice on repeating the very same call: ``None`` where that cannot help, else how many seconds to wait first (0.0:
+    as soon as what stands in the way is gone).
 
     Raise it, or :class:`ToolError`, from a tool with a ``code`` of your own: name and code reach the log.
     """
@@ -26,6 +28,7 @@ class TurnwheelError(Exception):
         self.number: int = 599
         self.context: dict[str, Any] = context or {}
         self.failure: dict[str, Any] | None = None
+        self.retry: float | None = None
         # A traceback shows it below the message, which stays what it is.
         self.add_note(f"code: {self.code}")
 
@@ -96,12 +99,19 @@ _BLOCKS: dict[int, type[TurnwheelError]] = {
 
 
 def make(
-    code: str, number: int, message: str, context: dict[str, Any], failure: dict[str, Any] | None, native: object
+    code: str,
+    number: int,
+    message: str,
+    context: dict[str, Any],
+    failure: dict[str, Any] | None,
+    retry: float | None,
+    native: object,
 ) -> TurnwheelError:
     """The exception of a core error; called by the native half, whose error it carries back in."""
     kind = WrongThreadError if code == "WRONG_THREAD" else _BLOCKS.get(number // 100, HostCodeError)
     error = kind(message, code=code, context=context)
     error.number = number
     error.failure = failure
+    error.retry = retry
     error._native = native  # type: ignore[attr-defined]
     return error

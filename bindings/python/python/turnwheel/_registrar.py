@@ -7,7 +7,7 @@ import contextvars
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar, overload
+from typing import Any, Literal, Protocol, TypeVar, overload
 
 from . import _turnwheel
 from ._errors import UsageError
@@ -15,7 +15,16 @@ from ._models import Adapter, AnthropicMessages, HttpAdapter, OpenAIChat, OpenAI
 from ._schema import Signature
 
 F = TypeVar("F", bound=Callable[..., Any])
-Apply = Callable[["_turnwheel.CtxRef", "ListenerHost"], "_turnwheel.RegistrationRef"]
+G = TypeVar("G", bound=Callable[[Any], Any])
+
+
+class Disposable(Protocol):
+    """What the native half gives for a registration."""
+
+    def dispose(self) -> None: ...
+
+
+Apply = Callable[["_turnwheel.CtxRef", "ListenerHost"], Disposable]
 PromptText = str | Callable[[Any], str | None] | Callable[[Any], Awaitable[str | None]]
 """A text, or a function of the agent that gives it anew at every step, plain or ``async``."""
 
@@ -37,7 +46,7 @@ class Registration:
 
     def __init__(self, apply: Apply, forget: Callable[[Registration], None]) -> None:
         self._apply, self._forget = apply, forget
-        self._native: _turnwheel.RegistrationRef | None = None
+        self._native: Disposable | None = None
         self._context = contextvars.copy_context()
 
     def _bind(self, ctx: _turnwheel.CtxRef, host: ListenerHost) -> None:
@@ -174,6 +183,56 @@ class Registrar:
 
         return register if function is None else register(function)
 
+    def code_runner(self, function: F, /) -> F:
+        """Registers what runs the model's programs: a decorator of an ``async`` function such as
+        ``async def run(call: ToolCall, program: str)``. Its schema comes from its annotations; inside it
+        ``await call.call(name, arguments)`` calls a tool. The model sees it as ``run_code`` where
+        :meth:`present_tools` asks for it.
+        """
+        description = inspect.getdoc(function) or ""
+        body, schema = _body(function, None, False)
+        _turnwheel.check_schema(schema)
+        definition = {
+            "name": "run_code",
+            "description": description,
+            "parameters": schema,
+            "timeout": None,
+            "cancels": _is_async(function),
+            "checked": True,
+        }
+        self._register(lambda ctx, _: ctx.runner(definition, body))
+        return function
+
+    def present_tools(self, mode: Literal["native", "code", "both"]) -> Registration:
+        """Sets how the model uses tools: by calls, by programs for :meth:`code_runner`, or both. The nearest
+        declaration wins; a second one in the same scope is ``DUPLICATE_NAME``."""
+        return self._register(lambda ctx, _: ctx.present(mode))
+
+    def guard(self, function: G, /) -> G:
+        """Lets a plain function deny tool calls that policy has allowed: ``@ctx.guard``. It gets the call
+        (:class:`PreExecute`) and returns a reason for the model, or ``None``. Guards can only tighten; one that raises
+        fails the call.
+        """
+        if _is_async(function):
+            raise UsageError("a guard answers at once and is no async function; tools/pre-execute may wait")
+        self._register(lambda ctx, _: ctx.guard(function))
+        return function
+
+    def restrict_tools(self, *, allow: list[str] | None = None, deny: list[str] | None = None) -> Registration:
+        """Hides inherited tools from an agent: all but ``allow``, and ``deny``. The agent's own tools are exempt, and
+        tools that are registered later are filtered, too. For an agent's scope only; a name that is no inherited tool
+        is refused."""
+        return self._register(lambda ctx, _: ctx.restrict(allow, deny))
+
+    def check_events(self, function: G, /) -> G:
+        """Lets a plain function refuse events before they are committed: ``@ctx.check_events``. It gets the
+        :class:`Event` that is about to be logged and raises to refuse it; whoever appends gets what it raised. It may
+        read the session, and not append."""
+        if _is_async(function):
+            raise UsageError("an event check answers at once and is no async function")
+        self._register(lambda ctx, _: ctx.check_events(function))
+        return function
+
     @overload
     def on(self, name: str, /, *, types: list[str] | None = None) -> Callable[[F], F]: ...
 
@@ -205,7 +264,7 @@ class Registrar:
         if listener is not None and not callable(listener):
             raise UsageError(f"a listener of {name} is a function, not {type(listener).__name__}")
 
-        def apply(ctx: _turnwheel.CtxRef, host: ListenerHost) -> _turnwheel.RegistrationRef:
+        def apply(ctx: _turnwheel.CtxRef, host: ListenerHost) -> Disposable:
             if kind != "notice":
                 return ctx.waterfall(name, listener)
             if _is_async(listener):
@@ -279,6 +338,53 @@ def _output(value: Any) -> tuple[Any, Any, Any]:
     if isinstance(value, ToolOutput):
         return value.value, value.content, value.meta
     return value, None, None
+
+
+class ModelSelection:
+    """A route that may be switched while agents run, without tearing a prompt from its request.
+
+    ``install`` it on an agent or in its ``setup``; one selection may rule several agents.
+    """
+
+    def __init__(
+        self, provider: str | None = None, model: str | None = None, *, reasoning_effort: str | None = None
+    ) -> None:
+        self._current: tuple[str, str, str | None] | None = None
+        self._natives: list[_turnwheel.SelectionRef] = []
+        self.select(provider, model, reasoning_effort=reasoning_effort)
+
+    def select(
+        self, provider: str | None = None, model: str | None = None, *, reasoning_effort: str | None = None
+    ) -> None:
+        """Switches; a step under way keeps what it was assembled with. Without arguments nothing is selected. An absent
+        ``reasoning_effort`` clears an inherited one."""
+        if (provider is None) != (model is None):
+            raise UsageError("a selection names a provider and a model, or neither")
+        self._current = (provider, model, reasoning_effort) if provider is not None and model is not None else None
+        for native in self._live():
+            native.select(self._current)
+
+    def _live(self) -> list[_turnwheel.SelectionRef]:
+        """Where it is installed. Agents that ended are forgotten."""
+        self._natives = [native for native in self._natives if native.is_live()]
+        return self._natives
+
+    @property
+    def current(self) -> dict[str, str | None] | None:
+        """``provider``, ``model`` and ``reasoning_effort``; ``None`` where nothing is selected."""
+        if self._current is None:
+            return None
+        return dict(zip(("provider", "model", "reasoning_effort"), self._current, strict=True))
+
+    def install(self, scope: Registrar) -> Registration:
+        """Lets the selection rule an agent, or every agent of a context."""
+
+        def apply(ctx: _turnwheel.CtxRef, _: ListenerHost) -> Disposable:
+            native = ctx.select_model(self._current)
+            self._live().append(native)
+            return native
+
+        return scope._register(apply)
 
 
 class Models:

@@ -134,7 +134,8 @@ where
     })
 }
 
-fn payload_object<'py>(
+/// The Python payload of an event about a step or a call.
+pub fn payload_object<'py>(
     py: Python<'py>,
     host: &Rc<HostState>,
     name: &str,
