@@ -67,6 +67,35 @@ fn d_18_two_agents_that_run_each_other_are_told_instead_of_waiting_for_ever() {
 }
 
 #[test]
+fn d_18_a_run_that_a_turn_starts_and_does_not_wait_for_is_no_reason_to_refuse_one_back() {
+    let model = Scripted::new().calls([("k1", "begin", "{}")]).respond(|request| {
+        let tool = format!("answer-{}", request.session_id.as_deref().unwrap_or_default());
+        match request.session_id.as_deref() == Some("b") && !request.messages.iter().any(|m| m.json().contains("k2")) {
+            true => ScriptedReply::calls([("k2", tool.as_str(), "{}")]),
+            false => ScriptedReply::text("ok"),
+        }
+    });
+    let ctx = agents::context(model);
+    let root = ctx.clone();
+    let begin = Tool::new("begin", move |_| {
+        let ctx = root.clone();
+        async move {
+            let other = ctx.find_agent("b").ok_or_else(|| Error::host("nobody there"))?;
+            let run = other.run("go on by yourself")?;
+            ctx.runtime().spawn(async move { drop(run.await) });
+            Ok(ToolOutput::value("started"))
+        }
+    });
+    ctx.tools().register(begin).expect("registered");
+    asking(&ctx, "answer-b", "a");
+    let (a, b) = (open(&ctx, "a"), open(&ctx, "b"));
+    a.followup("begin").expect("accepted");
+    settle(&ctx);
+    assert_eq!((agents::ends(&a), agents::ends(&b)), (vec!["completed".into(); 2], vec!["completed".to_owned()]));
+    assert!(!agents::events(&b).iter().any(|event| event.json().contains("SELF_WAIT")));
+}
+
+#[test]
 fn adp_7_and_req_8_a_prepared_call_is_streamed_once_and_with_its_own_config() {
     let ctx = agents::context(hello());
     let signal = Signal::new();

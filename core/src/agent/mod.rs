@@ -161,6 +161,11 @@ pub trait Driver {
     fn is_in_maintenance(&self) -> bool {
         false
     }
+    /// Whether the code under way is polled by the very task that drives the turn, so that the turn waits for what this
+    /// code waits for. What the turn has merely started runs in a task of its own.
+    fn is_in_turn(&self) -> bool {
+        false
+    }
     /// The agent is published: wakes that arrived while it was being announced start now (D-15).
     fn published(&self);
 }
@@ -387,13 +392,18 @@ impl Agent {
             return never(what.into());
         }
         match initiator {
-            Some(initiator) if self.waits_for(&initiator) => never(format!(
+            Some(initiator) if initiator.is_in_turn() && self.waits_for(&initiator) => never(format!(
                 "agent {:?} is waiting for the turn of {:?} in which this is; send without waiting, or wait from outside",
                 self.id(),
                 initiator.id()
             )),
             _ => Ok(()),
         }
+    }
+
+    /// Whether the code under way is what this agent's turn waits for.
+    fn is_in_turn(&self) -> bool {
+        self.driver().is_ok_and(|driver| driver.is_in_turn())
     }
 
     /// Whether this agent's turn waits for another's, directly or through others.

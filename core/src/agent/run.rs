@@ -145,17 +145,20 @@ impl Agent {
         self.check_no_self_wait()?;
         let receipt = self.followup(message)?;
         let guard = CancelOnDrop { receipt: receipt.clone(), armed: true };
-        let awaiting = Awaiting::begin(self);
         let agent = self.clone();
         Ok(Box::pin(async move {
             let mut guard = guard;
-            let _awaiting = awaiting;
+            let mut awaiting = None;
             let mut settled = Box::pin(receipt.settled());
             let state = std::future::poll_fn(|context| match receipt.parked() {
                 Some(parked) => Poll::Ready(Err(parked)),
-                None => settled.as_mut().poll(context),
+                None => {
+                    awaiting = awaiting.take().or_else(|| Awaiting::begin(&agent));
+                    settled.as_mut().poll(context)
+                }
             })
             .await;
+            drop(awaiting);
             // A parked prompt is withdrawn by the guard.
             guard.armed = matches!(&state, Err(error) if *error.code() == Code::Parked);
             match state? {
@@ -203,7 +206,7 @@ fn discarded(id: &MessageId) -> Error {
     Error::new(Code::MessageDiscarded, message).with("id", id.as_str())
 }
 
-/// An owned run inside another agent's turn, for as long as it lives: the one waits for the other (D-18).
+/// An owned run that another agent's turn itself polls, for as long as it lives: the one waits for the other (D-18).
 struct Awaiting {
     waiter: Agent,
     awaited: Weak<AgentInner>,
@@ -211,7 +214,7 @@ struct Awaiting {
 
 impl Awaiting {
     fn begin(awaited: &Agent) -> Option<Self> {
-        let waiter = awaited.root().ok()?.current_initiator()?;
+        let waiter = awaited.root().ok()?.current_initiator().filter(Agent::is_in_turn)?;
         let awaited = Rc::downgrade(&awaited.0);
         waiter.0.awaits.borrow_mut().push(awaited.clone());
         Some(Self { waiter, awaited })

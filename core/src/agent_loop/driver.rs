@@ -49,6 +49,8 @@ pub(super) struct LoopDriver {
     announced_wakes: RefCell<Vec<MessageId>>,
     /// The runtime's task of the maintenance under way.
     maintenance_task: Cell<Option<u64>>,
+    /// The runtime's task that drains the turns.
+    turn_task: Cell<Option<u64>>,
     idle_waiters: WakerSet,
     /// Whether this loop instance has logged a request header (HDR-05).
     pub(super) has_requested: Cell<bool>,
@@ -67,6 +69,7 @@ impl LoopDriver {
             retiring: Cell::new(false),
             announced_wakes: RefCell::default(),
             maintenance_task: Cell::new(None),
+            turn_task: Cell::new(None),
             idle_waiters: WakerSet::default(),
             has_requested: Cell::new(false),
             contexts: RuntimeContext::default(),
@@ -136,8 +139,11 @@ impl LoopDriver {
         }
         *self.phase.borrow_mut() = Phase::Running(Activity::default());
         self.emit_status(&agent, AgentStatus::Running);
+        let runtime = root.runtime.clone();
         root.runtime.spawn_with(Some(agent.ambient()), async move {
+            this.turn_task.set(runtime.current_task());
             while this.turn().await {}
+            this.turn_task.set(None);
             this.retire();
         });
     }
@@ -361,6 +367,11 @@ impl Driver for LoopDriver {
 
     fn is_in_maintenance(&self) -> bool {
         let task = self.maintenance_task.get();
+        task.is_some() && self.root().is_ok_and(|root| root.runtime.current_task() == task)
+    }
+
+    fn is_in_turn(&self) -> bool {
+        let task = self.turn_task.get();
         task.is_some() && self.root().is_ok_and(|root| root.runtime.current_task() == task)
     }
 
