@@ -83,10 +83,6 @@ pub trait Store {
 }
 
 impl<T: Store + ?Sized> Store for Rc<T> {
-    fn register_event_type(&self, kind: &str) {
-        (**self).register_event_type(kind);
-    }
-
     fn list(&self) -> LocalBoxFuture<Result<Vec<SessionHeader>>> {
         (**self).list()
     }
