@@ -1,7 +1,7 @@
 //! The entries of agents and of callbacks under way.
 
 use crate::callbacks::{Callback, Subject, SubjectKind, watch};
-use crate::entries::{call, complete, json, json_at};
+use crate::entries::{add, call, json, json_at};
 use crate::host::Host;
 use crate::promises::Answer;
 use crate::raw::{Arguments, Js};
@@ -210,8 +210,8 @@ pub fn receipt_settled(arguments: &Arguments) -> Option<Js> {
     })
 }
 
-/// `flush(core, promise, seat)`
-pub fn flush(arguments: &Arguments) -> Option<Js> {
+/// `durable(core, promise, seat)`
+pub fn durable(arguments: &Arguments) -> Option<Js> {
     call(arguments, |host| {
         let seat = host.get::<crate::host::Seat>(arguments.key(2))?;
         host.export(arguments.key(1), async move { seat.session.flush().await });
@@ -335,14 +335,14 @@ pub fn next(arguments: &Arguments) -> Option<Js> {
 }
 
 fn push_chunk(arguments: &Arguments, chunk: impl FnOnce() -> Result<Chunk>) -> Option<Js> {
-    complete(arguments, |host| {
+    add(arguments, |host| {
         let subject = host.get::<Subject>(arguments.key(1))?;
         let SubjectKind::Model(_, sink) = &subject.kind else { return Err(over()) };
         sink.push_chunk(chunk()?)
     })
 }
 
-/// `push(core, key, chunk) -> bool`: adds a chunk of an answer; false asks to let the event loop have its turn.
+/// `push(core, key, chunk)`: adds a chunk of an answer. The core goes on when it is flushed or the answer ends.
 pub fn push(arguments: &Arguments) -> Option<Js> {
     push_chunk(arguments, || {
         let value = json_at(arguments, 2)?;
@@ -351,7 +351,7 @@ pub fn push(arguments: &Arguments) -> Option<Js> {
     })
 }
 
-/// `pushText(core, key, index, text, isReasoning) -> bool`: as `push`, for the chunk that there are most of.
+/// `pushText(core, key, index, text, isReasoning)`: as `push`, for the chunk that there are most of.
 pub fn push_text(arguments: &Arguments) -> Option<Js> {
     push_chunk(arguments, || {
         let (index, text) = (arguments.key(2), arguments.text(3));

@@ -48,6 +48,17 @@ pub fn complete(arguments: &Arguments, operation: impl FnOnce(&Rc<Host>) -> Resu
     }
 }
 
+/// Part of a completion: `flush` follows.
+pub fn add(arguments: &Arguments, operation: impl FnOnce(&Rc<Host>) -> Result<()>) -> Option<Js> {
+    let Ok(host) = realm::host(arguments.key(0)) else { return None };
+    operation(&host).err().and_then(|error| realm::throw(arguments.env, Some(&host), &error))
+}
+
+/// `flush(core) -> bool`: lets the core go on with what was added; false asks to let the event loop have its turn.
+pub fn flush(arguments: &Arguments) -> Option<Js> {
+    complete(arguments, |_| Ok(()))
+}
+
 /// The callback at a position; 0 is none.
 pub fn callback(host: &Rc<Host>, arguments: &Arguments, at: usize) -> Option<Callback> {
     let id = arguments.key(at);

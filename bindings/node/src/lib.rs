@@ -8,6 +8,7 @@ mod agent_entries;
 mod callbacks;
 mod entries;
 mod host;
+mod logs;
 mod promises;
 mod raw;
 mod realm;
@@ -36,6 +37,7 @@ exported! {
     "release": entries::release,
     "hold": entries::hold,
     "answer": entries::answer,
+    "flush": entries::flush,
     "giveUp": entries::give_up,
     "close": entries::close,
     "on": entries::on,
@@ -71,7 +73,7 @@ exported! {
     "maintain": agent_entries::maintain,
     "receiptState": agent_entries::receipt_state,
     "receiptSettled": agent_entries::receipt_settled,
-    "flush": agent_entries::flush,
+    "durable": agent_entries::durable,
     "dispose": agent_entries::dispose,
     "agentCtx": agent_entries::agent_ctx,
     "pending": agent_entries::pending,
@@ -106,6 +108,7 @@ exported! {
 /// Called when Node loads the module, once in each environment.
 #[napi(module_exports)]
 pub fn exports(exports: Object, env: napi::Env) -> napi::Result<()> {
+    logs::install();
     let env = raw::Env::from_raw(env.raw());
     for (name, entry) in ENTRIES {
         env.export(exports.raw(), name, entry);

@@ -48,6 +48,8 @@ pub struct Handlers {
     pub schedule: Function,
     /// `(index, name)`: names an event type.
     pub named: Function,
+    /// `(text)`: tells of a failure that nobody waits for.
+    pub warned: Function,
 }
 
 /// The part that other threads may touch.
@@ -85,6 +87,7 @@ impl Realm {
             error: arguments.function(4)?,
             schedule: arguments.function(5)?,
             named: arguments.function(6)?,
+            warned: arguments.function(7)?,
         };
         let waker = Waker::new(env, woken)?;
         let id = next_id();
@@ -266,6 +269,14 @@ pub fn throw(env: Env, host: Option<&Host>, error: &Error) -> Option<Js> {
         env.throw(error);
     }
     None
+}
+
+/// Tells the JavaScript of this thread, if there is some.
+pub fn warn(text: &str) -> bool {
+    let realm = REALMS.try_with(|realms| realms.borrow().values().next().cloned()).ok().flatten();
+    let Some(realm) = realm else { return false };
+    realm.env.scoped(|| realm.env.call(&realm.js.warned, &[realm.env.text(text)]));
+    true
 }
 
 /// A wake from another thread arrived.

@@ -79,6 +79,8 @@ export const noticeNames = [
   'agent-loop/config-start-failed',
 ] as const;
 
+const vetoes = ['agent/created', 'tools/changed', 'system-prompt/changed'];
+
 /** @internal The names of event types, by number. */
 export const typeNames: string[] = [];
 
@@ -278,6 +280,11 @@ export class Core {
   end(): void {
     this.isClosed = true;
     cores.delete(this.id);
+    const waiting = [...this.promises.values()];
+    this.promises.clear();
+    for (const { reject } of waiting) {
+      reject(new TurnwheelError('RUNTIME_CLOSED', 'the context was closed while this was awaited'));
+    }
     this.kept.clear();
     this.#sessions.clear();
     this.#last = undefined;
@@ -306,7 +313,11 @@ function notify(id: number, callback: number, context: number, seat: number, kin
     else core.enter(context, seat, undefined, () => listener(core, seat, kind, about, detail));
     return undefined;
   } catch (error) {
-    return core.describe(error);
+    // Only these listeners have a say; what others throw is told and has no other effect.
+    const name = noticeNames[kind] ?? '';
+    if (vetoes.includes(name)) return core.describe(error);
+    warning(`a listener of ${name} failed`, error);
+    return undefined;
   }
 }
 
@@ -385,7 +396,7 @@ function named(index: number, name: string): void {
   typeNames[index] = name;
 }
 
-const realm = native.attach(notify, invoke, settled, released, makeError, schedule, named);
+const realm = native.attach(notify, invoke, settled, released, makeError, schedule, named, (text: string) => warn(text));
 
 /** @internal Runs `run` as nobody's doing. */
 export function asNobody<R>(run: () => R): R {

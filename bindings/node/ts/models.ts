@@ -102,18 +102,50 @@ class Request {
   }
 }
 
-function push(about: About, chunk: Chunk): boolean {
-  const { core, key, context } = about;
-  return core.within(context === 0 ? -1 : context, () => {
+/** After so many chunks in one burst the runtime goes on with them, and timers get their turn if it is theirs. */
+const burst = 256;
+
+/**
+ * Chunks on their way into the runtime. A burst of them goes in together: at the end of the turn of the event loop in
+ * which they came, or with the end of the answer.
+ */
+class Feed {
+  readonly #about: About;
+  #waiting = 0;
+  #isScheduled = false;
+
+  constructor(about: About) {
+    this.#about = about;
+  }
+
+  /** Adds a chunk; says whether the burst is long enough to be flushed. */
+  push(chunk: Chunk): boolean {
+    const { core, key } = this.#about;
+    const { type } = chunk;
     // Text makes up most of an answer and crosses without JSON.
-    if (chunk.type === 'text-delta' || chunk.type === 'reasoning-delta') {
-      const { index, text } = chunk;
-      if (typeof text === 'string' && Number.isInteger(index) && index >= 0) {
-        return native.pushText(core.id, key, index, text, chunk.type === 'reasoning-delta');
-      }
-    }
-    return native.push(core.id, key, JSON.stringify(chunk) ?? 'null');
-  });
+    if ((type === 'text-delta' || type === 'reasoning-delta') && typeof chunk.text === 'string' && chunk.index >= 0) {
+      native.pushText(core.id, key, chunk.index, chunk.text, type === 'reasoning-delta');
+    } else native.push(core.id, key, JSON.stringify(chunk) ?? 'null');
+    return (this.#waiting += 1) >= burst;
+  }
+
+  /** Lets the runtime go on with what waits; says whether it could do so at once. */
+  flush(): boolean {
+    const { core, context } = this.#about;
+    if (this.#waiting === 0 || core.isClosed) return true;
+    this.#waiting = 0;
+    return core.within(context === 0 ? -1 : context, () => native.flush(core.id));
+  }
+
+  /** Lets the runtime go on when this turn of the event loop is over. */
+  later(): void {
+    if (this.#isScheduled) return;
+    this.#isScheduled = true;
+    setImmediate(() => {
+      this.#isScheduled = false;
+      this.flush();
+    });
+  }
 }
 
 function turnOfTheLoop(): Promise<void> {
@@ -121,9 +153,18 @@ function turnOfTheLoop(): Promise<void> {
 }
 
 async function feed(about: About, chunks: AsyncIterable<Chunk> | Iterable<Chunk>): Promise<undefined> {
-  for await (const chunk of chunks) {
-    if (!push(about, chunk)) await turnOfTheLoop();
+  const into = new Feed(about);
+  if (Symbol.asyncIterator in chunks) {
+    for await (const chunk of chunks) {
+      if (!into.push(chunk)) into.later();
+      else if (!into.flush()) await turnOfTheLoop();
+    }
+  } else {
+    for (const chunk of chunks) {
+      if (into.push(chunk) && !into.flush()) await turnOfTheLoop();
+    }
   }
+  return undefined;
 }
 
 function adapterCallback(adapter: Adapter): Callback {

@@ -14,6 +14,7 @@ export interface Native {
   release(core: number, key: number): void;
   hold(core: number, seat: number): void;
   answer(core: number, pending: number, isOk: boolean, json?: string): void;
+  flush(core: number): boolean;
   giveUp(core: number, promise: number): void;
   close(core: number, promise: number, seat: number, context: number): void;
   on(core: number, ctx: number, event: string, options: string, callback: number): number;
@@ -50,7 +51,7 @@ export interface Native {
   receiptState(core: number, seat: number, id: string): string | undefined;
   receiptSettled(core: number, promise: number, seat: number, id: string, callerSeat: number, callerContext: number): void;
   turnContext(core: number, seat: number): number;
-  flush(core: number, promise: number, seat: number): void;
+  durable(core: number, promise: number, seat: number): void;
   dispose(core: number, promise: number, seat: number, callerSeat: number, callerContext: number): void;
   agentCtx(core: number, seat: number): number;
   pending(core: number, seat: number, target: string): string;
@@ -62,8 +63,8 @@ export interface Native {
   subject(core: number, key: number): string;
   watch(core: number, key: number, callback: number): string | undefined;
   next(core: number, promise: number, key: number, edited: string | undefined): void;
-  push(core: number, key: number, chunk: string): boolean;
-  pushText(core: number, key: number, index: number, text: string, isReasoning: boolean): boolean;
+  push(core: number, key: number, chunk: string): void;
+  pushText(core: number, key: number, index: number, text: string, isReasoning: boolean): void;
   deferContext(core: number, key: number, message: string): void;
   concludeTurn(core: number, key: number): void;
   sessionId(core: number, seat: number): string;

@@ -1,9 +1,11 @@
 // What can be registered, for everybody through a context and for one agent through the agent.
 
+import { randomUUID } from 'node:crypto';
 import { noticeNames, plain, registered, warning, type Core, type NoticeCallback } from './core.js';
 import { decideCallback, serialCallback } from './decide.js';
 import { noticeObject, type EventName, type Listener, type ListenOptions } from './events.js';
 import type { Agent } from './agent.js';
+import { invalid } from './errors.js';
 import type { SessionHeader, ToolSchema } from './json.js';
 import { registerModel, type Adapter, type BuiltInAdapter, type ModelInfos } from './models.js';
 import { typeNames } from './core.js';
@@ -153,11 +155,11 @@ export abstract class Registrar {
   }
 
   /**
-   * Opens an agent: resumes what the store has under this id, or creates it. Through an agent: one that it owns, which
+   * Opens an agent: resumes what the store has under this id, or creates it; without an id under a new one. Through an agent: one that it owns, which
    * ends with it. Rejects with `SESSION_ALREADY_EXISTS` for an id that is live, `SESSION_LOCKED` for one that another
    * process writes, `CORRUPT_LOG` for a log damaged in the middle.
    */
-  agent(id: string, options: AgentOptions = {}): Promise<Agent> {
+  agent(id: string = randomUUID(), options: AgentOptions = {}): Promise<Agent> {
     return openAgent(this.core, () => this.ctx, id, options);
   }
 
@@ -278,7 +280,7 @@ export abstract class Registrar {
     return this.#prompt({ kind: options.complete === true ? 'complete' : 'section', name, order: options.order ?? 0 }, text);
   }
 
-  /** A variable, for `{name}` in sections; without a text it has no value. */
+  /** A variable, for `{{name}}` in sections; without a text it has no value. */
   variable(name: string, text?: PromptText): Registration {
     return this.#prompt({ kind: 'variable', name }, text);
   }
@@ -318,6 +320,7 @@ export class Scope extends Registrar {
 }
 
 async function openAgent(core: Core, ctx: () => number, id: string, options: AgentOptions): Promise<Agent> {
+  if (typeof id !== 'string') throw invalid(`an agent's id is a text, not a ${typeof id}`);
   const { setup, signal, ...rest } = options;
   signal?.throwIfAborted();
   const caller = core.caller();

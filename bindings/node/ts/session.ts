@@ -187,7 +187,7 @@ export class Session {
 
   /** Waits until everything logged so far is on stable storage. */
   async flush(): Promise<void> {
-    await this.core.promise((id) => native.flush(this.core.id, id, this.seat));
+    await this.core.promise((id) => native.durable(this.core.id, id, this.seat));
   }
 
   /** The whole log, to keep elsewhere or to resume from: the option `log` of `ctx.agent`. */

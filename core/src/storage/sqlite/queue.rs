@@ -67,6 +67,7 @@ impl Queue {
 
     /// Carries an operation out after those before it. It is carried out also if nobody waits any more.
     pub(super) async fn submit(&self, operation: Operation) -> Result<()> {
+        let _outstanding = background::Outstanding::new();
         let (reply, answer) = oneshot::channel();
         self.push(Job { operation, rows: Vec::new(), reply: Some(reply) })?;
         answer.await.map_err(|_| Error::new(Code::Panic, "a background task ended without an answer"))?
