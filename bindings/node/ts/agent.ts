@@ -1,10 +1,9 @@
 // Agents: the handle that drives one session.
 
-import { asCaller, plain, type Core } from './core.js';
-import { TurnwheelError } from './errors.js';
+import { asCaller, plain } from './core.js';
 import type { AgentState, CancelCause, Message, MessageInput, ReceiptState, RunResult, Target } from './json.js';
 import { native } from './native.js';
-import { Registrar, type Scope } from './registrar.js';
+import { Registrar } from './registrar.js';
 import type { Event, Session } from './session.js';
 
 /** Options of whatever can be given up. */
@@ -351,10 +350,3 @@ export class Agent extends Registrar implements AsyncDisposable {
     return `Agent ${JSON.stringify(this.id)}`;
   }
 }
-
-/** @internal */
-export function unusable(what: string): TurnwheelError {
-  return new TurnwheelError('RUNTIME_CLOSED', `${what} is over`);
-}
-
-export type { Scope, Core };

@@ -54,12 +54,15 @@ export interface ScriptedReply {
 
 /** An adapter that comes with the runtime. */
 export class BuiltInAdapter {
+  /** Which one it is, for example `openai-chat`. */
+  readonly kind: string;
   /** @internal */
-  readonly options: { [key: string]: unknown };
+  readonly options: object;
 
   /** @internal */
   constructor(kind: string, options: object) {
-    this.options = { kind, ...options };
+    this.kind = kind;
+    this.options = options;
   }
 }
 
@@ -192,7 +195,7 @@ function lazyHandler(read: () => object): ProxyHandler<ModelRequest> {
 /** @internal */
 export function registerModel(core: Core, ctx: number, provider: string, adapter: BuiltInAdapter | Adapter, infos: ModelInfos): number {
   if (adapter instanceof BuiltInAdapter) {
-    return native.model(core.id, ctx, provider, JSON.stringify({ ...adapter.options, ...infos }), 0);
+    return native.model(core.id, ctx, provider, JSON.stringify({ kind: adapter.kind, ...adapter.options, ...infos }), 0);
   }
   if (typeof adapter !== 'function') {
     throw invalid('an adapter is openAIChat({…}), scripted(…) or an async generator function of the request');

@@ -85,8 +85,14 @@ export interface Native {
 /** @internal The libc that this process runs on: `musl` on Alpine and its kin, `gnu` elsewhere on Linux. */
 export function libc(): 'gnu' | 'musl' | '' {
   if (process.platform !== 'linux') return '';
-  const report = process.report?.getReport() as { header?: { glibcVersionRuntime?: string } } | undefined;
-  return report?.header?.glibcVersionRuntime === undefined ? 'musl' : 'gnu';
+  const { report } = process as { report?: { excludeNetwork?: boolean; getReport(): unknown } };
+  if (report === undefined) return 'gnu';
+  // Naming the network's hosts would take seconds on some machines.
+  const { excludeNetwork } = report;
+  report.excludeNetwork = true;
+  const { header } = report.getReport() as { header?: { glibcVersionRuntime?: string } };
+  if (excludeNetwork !== undefined) report.excludeNetwork = excludeNetwork;
+  return header?.glibcVersionRuntime === undefined ? 'musl' : 'gnu';
 }
 
 /** @internal The name that this machine's library goes by, as in `linux-x64-gnu`. */
@@ -104,7 +110,9 @@ function load(): Native {
   const failures: string[] = [];
   for (const place of places) {
     try {
-      return require(place) as Native;
+      const loaded = require(place) as Partial<Native>;
+      if (typeof loaded.attach === 'function') return loaded as Native;
+      failures.push(`${place}: it is not a library of turnwheel`);
     } catch (error) {
       const { code, message } = error as { code?: string; message?: string };
       const isMissing = code === 'MODULE_NOT_FOUND' && message?.includes(`'${place}'`) === true;
@@ -114,7 +122,7 @@ function load(): Native {
   const message =
     `turnwheel has no native library for this machine (${here}, Node-API ${process.versions['napi'] ?? 'none'}). ` +
     `Looked for, in this order: ${failures.join('; ')}. ` +
-    'Install without --omit=optional and without a lock file of another platform, or build it: npm run build:native.';
+    'Install without --omit=optional and without a lock file of another platform, or build it from source (docs/node.md).';
   throw new TurnwheelError('HOST_ERROR', message);
 }
 
