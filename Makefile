@@ -14,6 +14,7 @@ CACHE  := $(or $(TURNWHEEL_CACHE),target/cache)
 INTERCHANGE := $(CACHE)/interchange
 RUST_SOURCES := $(shell find core bindings/python/src -name '*.rs') $(shell find . -name Cargo.toml -not -path './target/*') Cargo.lock
 PY_SOURCES   := $(shell find bindings/python/python -name '*.py*' -not -name '*.pyc')
+OTHER_NODES  := node_modules/node22/bin/node node_modules/node24/bin/node
 NODE_RUST    := $(shell find core bindings/node/src -name '*.rs') $(shell find . -name Cargo.toml -not -path './target/*') Cargo.lock
 NODE_SOURCES := $(shell find bindings/node/ts -name '*.ts') $(wildcard bindings/node/scripts/*.mjs) bindings/node/package.json bindings/node/tsconfig.json
 
@@ -52,7 +53,11 @@ test-python: $(STAMPS)/package ## the Python package, its types and its examples
 test-node: $(STAMPS)/node ## the Node package: conformance, idioms, types, packages, examples
 	$(MAKE) --no-print-directory conformance HOST=node
 	$(MAKE) --no-print-directory conformance HOST=node SCENARIOS=tests/conformance/scenarios-own
-	cd bindings/node && npm test --silent
+	cd bindings/node && node --test --test-reporter=dot 'tests/*.test.mjs'
+	cd bindings/node && for node in $(OTHER_NODES); do \
+		$$node tests/conformance/run.mjs --decisions ../../tests/conformance/decisions ../../tests/conformance/scenarios && \
+		$$node --test --test-reporter=dot tests/idioms.test.mjs tests/hosting.test.mjs tests/cases.test.mjs tests/memory.test.mjs || exit 1; \
+	done
 
 test-real: $(STAMPS)/package $(STAMPS)/model ## a real language model behind llama.cpp's server
 	$(BIN)/python tests/real/serve.py -- $(BIN)/python -m pytest -q tests/real

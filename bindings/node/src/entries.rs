@@ -11,6 +11,7 @@ use turnwheel::config::ConfiguredAgent;
 use turnwheel::context::Registration;
 use turnwheel::error::{Code, Error, Result};
 use turnwheel::host::{self, AgentSetup, ListenOptions, Options, Setup};
+use turnwheel::id::SessionId;
 use turnwheel::json::Value;
 use turnwheel::runtime::Signal;
 use turnwheel::{CancelCause, Context};
@@ -369,6 +370,19 @@ pub fn open_agent(arguments: &Arguments) -> Option<Js> {
                 let host = weak.upgrade().ok_or_else(closed)?;
                 Ok(Answer::Number(host.seat_of(&agent)))
             });
+        });
+        Ok(None)
+    })
+}
+
+/// `listSessions(core, promise, after?, limit)`: resolves with the stored headers, in order of their ids.
+pub fn list_sessions(arguments: &Arguments) -> Option<Js> {
+    call(arguments, |host| {
+        let (ctx, after) = (host.ctx.clone(), arguments.optional_text(2).map(SessionId::from));
+        let limit = usize::try_from(arguments.key(3)).unwrap_or(usize::MAX);
+        host.export(arguments.key(1), async move {
+            let headers = ctx.list_sessions(after.as_ref(), limit).await?;
+            Ok(Value::Array(headers.iter().map(|header| header.to_value()).collect()))
         });
         Ok(None)
     })

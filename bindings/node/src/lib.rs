@@ -53,6 +53,7 @@ exported! {
     "selection": entries::selection,
     "select": entries::select,
     "openAgent": entries::open_agent,
+    "listSessions": entries::list_sessions,
     "newSignal": entries::new_signal,
     "fireSignal": entries::fire_signal,
     "findAgent": entries::find_agent,

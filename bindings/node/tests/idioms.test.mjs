@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { createRequire } from 'node:module';
+import { join } from 'node:path';
 import { test } from 'node:test';
 import * as turnwheel from 'turnwheel';
 import { AbortError, Context, ModelError, ToolResult, TurnwheelError, codes, repeated, scripted } from 'turnwheel';
@@ -371,6 +372,18 @@ test('a store keeps a session, and opening the id again resumes it', async (t) =
   assert.deepEqual(agent.session.history.map(({ role }) => role), ['user', 'assistant', 'user', 'assistant']);
   assert.throws(() => agent.followup({ id: 'm1', content: 'again' }), { code: 'DUPLICATE_MESSAGE' });
   await ctx.close();
+});
+
+test('a SQLite store keeps sessions in one file', async (t) => {
+  const store = { kind: 'sqlite', path: join(folder(t), 'sessions.db') };
+  for (const text of ['first', 'second']) {
+    const { ctx, agent } = await open(scripted(text), { store });
+    assert.equal((await agent.run(text)).text, text);
+    assert.equal(agent.session.history.length, text === 'first' ? 2 : 4);
+    assert.deepEqual((await ctx.listSessions()).map(({ id }) => id), ['a1']);
+    assert.deepEqual(await ctx.listSessions({ after: 'a1' }), []);
+    await ctx.close();
+  }
 });
 
 test('sections, variables, contexts and persona may be computed', async () => {

@@ -3,6 +3,7 @@
 import type { Agent } from './agent.js';
 import { asNobody, Core } from './core.js';
 import { TurnwheelError } from './errors.js';
+import type { SessionHeader } from './json.js';
 import type { Adapter, BuiltInAdapter, ModelInfos } from './models.js';
 import { native } from './native.js';
 import { Registrar, type Registration } from './registrar.js';
@@ -23,10 +24,17 @@ export interface JsonlStore {
   compression?: 'zstd' | 'none';
 }
 
+/** Sessions in one SQLite database, for many writers at once. */
+export interface SqliteStore {
+  kind: 'sqlite';
+  /** The database's file; it is made when it is not there. */
+  path: string;
+}
+
 /** Options of a context. */
 export interface ContextOptions {
   /** Where sessions are kept: a directory, or a store; in memory when absent. */
-  store?: string | JsonlStore;
+  store?: string | JsonlStore | SqliteStore;
   /** When the log is made durable; `effects`, the default, is before each model request and tool. */
   durability?: 'effects' | 'every-event' | 'turn' | 'relaxed';
   maxParallelToolCalls?: number;
@@ -113,6 +121,7 @@ export class Context extends Registrar implements AsyncDisposable {
     const { store, ...rest } = options;
     const native_: { [key: string]: unknown } = { ...rest };
     if (typeof store === 'string') native_['store'] = { kind: 'jsonl', root: store };
+    else if (store !== undefined && 'kind' in store) native_['store'] = store;
     else if (store !== undefined) {
       const { path, ...how } = store;
       native_['store'] = { kind: 'jsonl', root: path, ...how };
@@ -135,6 +144,12 @@ export class Context extends Registrar implements AsyncDisposable {
   forkSession(from: string, options: { at?: number; id?: string } = {}): Session {
     const at = options.at === undefined ? undefined : JSON.stringify(options.at);
     return this.core.session(native.forkSession(this.core.id, from, at, options.id));
+  }
+
+  /** The headers of stored sessions in order of their ids, at most `limit` (100) behind the id `after`. */
+  listSessions(options: { after?: string; limit?: number } = {}): Promise<SessionHeader[]> {
+    const { core } = this;
+    return core.json((id) => native.listSessions(core.id, id, options.after, options.limit ?? 100));
   }
 
   /** The agent in whose turn the running code is, if any. */

@@ -3,7 +3,7 @@
 import { native } from './native.js';
 
 export { Agent, EventStream, Inbox, Receipt, type AwaitOptions, type RunOptions } from './agent.js';
-export { Agents, Context, Models, type Budget, type ConfiguredAgent, type ContextOptions, type JsonlStore } from './context.js';
+export { Agents, Context, Models, type Budget, type ConfiguredAgent, type ContextOptions, type JsonlStore, type SqliteStore } from './context.js';
 export { onWarning } from './core.js';
 export { AbortError, ModelError, TurnwheelError } from './errors.js';
 export type {

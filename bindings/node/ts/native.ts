@@ -30,6 +30,7 @@ export interface Native {
   selection(core: number, ctx: number, choice: string): number;
   select(core: number, selection: number, choice: string): void;
   openAgent(core: number, promise: number, ctx: number, id: string, options: string, setup: number, signal: number, seat: number, context: number): void;
+  listSessions(core: number, promise: number, after: string | undefined, limit: number): void;
   newSignal(core: number): number;
   fireSignal(core: number, signal: number): void;
   findAgent(core: number, id: string): number;

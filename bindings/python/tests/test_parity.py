@@ -9,15 +9,16 @@ import turnwheel as tw
 
 ROOT = pathlib.Path(__file__).parents[3]
 TABLE = (ROOT / "tests" / "parity" / "hosts.md").read_text()
-ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in TABLE.splitlines() if line.startswith("| ")]
-ROWS = [row for row in ROWS if row[0] not in ("what",) and not set(row[0]) <= {"-"}]
+LINES = [[cell.strip() for cell in line.strip("|").split("|")] for line in TABLE.splitlines() if line.startswith("| ")]
+HEAD, ROWS = LINES[0], [dict(zip(LINES[0], line, strict=True)) for line in LINES[1:]]
+HOSTS = HEAD[1:-1]
 CORE = "\n".join(path.read_text() for path in (ROOT / "core" / "src").rglob("*.rs"))
 
 
-@pytest.mark.parametrize("row", ROWS, ids=[row[0] for row in ROWS])
-def test_a_row_names_what_exists_or_says_why_not(row: list[str]) -> None:
-    _, rust, python, reason = row
-    assert (rust and python) or reason, "a host that lacks something says why"
+@pytest.mark.parametrize("row", ROWS, ids=[row["what"] for row in ROWS])
+def test_a_row_names_what_exists_or_says_why_not(row: dict[str, str]) -> None:
+    rust, python = row["Rust"], row["Python"]
+    assert all(row[host] for host in HOSTS) or row["if not"], "a host that lacks something says why"
     for name in re.findall(r"`(.+?)`", python):
         found: object = tw
         for part in name.split("."):

@@ -154,7 +154,8 @@ export function registerRecorder(world, ctx) {
         notice.result = results[event](decision);
         return decision;
       } catch (error) {
-        notice.threw = error.message;
+        // What is abandoned with its lifetime is still waiting, as far as anybody observed.
+        if (world.lifetime === lifetime) notice.threw = error.message;
         throw error;
       }
     });
