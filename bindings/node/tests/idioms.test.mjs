@@ -346,6 +346,31 @@ test('an adapter of your own may fail with facts, and a listener retries', async
   await ctx.close();
 });
 
+test('every wire that comes with the runtime takes its options, and refuses others by name', async (t) => {
+  const { createServer } = await import('node:http');
+  const paths = [];
+  const server = createServer((request, response) => {
+    paths.push(request.url);
+    response.writeHead(401).end('{"error":{"message":"no such key"}}');
+  });
+  await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
+  t.after(() => server.close());
+  const baseUrl = `http://127.0.0.1:${server.address().port}`;
+  const ctx = new Context();
+  const wires = { chat: turnwheel.openAIChat, responses: turnwheel.openAIResponses, messages: turnwheel.anthropicMessages };
+  for (const [name, wire] of Object.entries(wires)) {
+    ctx.llm.register(name, wire({ baseUrl, apiKey: 'k', connectTimeoutMs: 5_000, models: { m: { contextWindow: 1_000 } } }));
+    assert.throws(() => ctx.llm.register('x', wire({ baseUrl, apiKey: 'k', timeout: 5 })), { code: 'UNKNOWN_OPTION' });
+    const agent = await ctx.agent(name, { provider: name, model: 'm' });
+    const { reason } = await agent.run('hello');
+    assert.equal(reason.kind, 'error');
+    assert.match(reason.error.message, /no such key/);
+    assert.equal(reason.error.status, 401);
+  }
+  assert.deepEqual(paths, ['/chat/completions', '/responses', '/v1/messages']);
+  await ctx.close();
+});
+
 test('an adapter that yields nonsense fails its request by name', async () => {
   const { ctx, agent } = await open(function* () {
     yield { type: 'text-delta', index: 0 };

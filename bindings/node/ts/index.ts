@@ -26,13 +26,18 @@ export type {
 export type * from './json.js';
 export {
   BuiltInAdapter,
+  anthropicMessages,
   openAIChat,
+  openAIResponses,
   repeated,
   scripted,
   type Adapter,
+  type AnthropicMessagesOptions,
+  type HttpOptions,
   type ModelInfo,
   type ModelInfos,
   type OpenAIChatOptions,
+  type OpenAIResponsesOptions,
   type ScriptedReply,
 } from './models.js';
 export { ModelSelection, Registrar, Scope, type AgentOptions, type ModelChoice, type PromptText, type Registration } from './registrar.js';

@@ -19,22 +19,57 @@ export interface ModelInfos {
   models?: { [name: string]: ModelInfo };
 }
 
-/** Options of {@link openAIChat}. */
-export interface OpenAIChatOptions extends ModelInfos {
-  baseUrl: string;
+/** Options that every adapter over HTTP has. */
+export interface HttpOptions extends ModelInfos {
   apiKey?: string;
   /** The environment variable that holds the key. */
   apiKeyEnv?: string;
   headers?: { [name: string]: string };
-  /** Members to add to every request. */
-  extra?: { [name: string]: unknown };
+  connectTimeoutMs?: number;
+  firstByteTimeoutMs?: number;
   idleTimeoutMs?: number;
   eventIdleTimeoutMs?: number;
-  connectTimeoutMs?: number;
+  totalTimeoutMs?: number;
   allowInsecureHttp?: boolean;
+  caFile?: string;
+  proxy?: string;
+  http2?: boolean;
+  imagesFolder?: string;
+  /** Members to add to every request. */
+  extra?: { [name: string]: unknown };
+}
+
+/** Options of {@link openAIChat}. */
+export interface OpenAIChatOptions extends HttpOptions {
+  baseUrl: string;
   maxTokensMember?: string;
   reasoningInHistory?: boolean;
   thinkingMember?: boolean;
+}
+
+/** Options of {@link openAIResponses}. */
+export interface OpenAIResponsesOptions extends HttpOptions {
+  /** Ends before `/responses`. */
+  baseUrl?: string;
+  /** `auto` asks for visible reasoning. */
+  reasoningSummary?: string;
+  /** `false` is for servers that refuse it. */
+  encryptedReasoning?: boolean;
+}
+
+/** Options of {@link anthropicMessages}. */
+export interface AnthropicMessagesOptions extends HttpOptions {
+  /** Ends before `/v1/messages`. */
+  baseUrl?: string;
+  version?: string;
+  betas?: string[];
+  /** Whether prompt, tools and the last two user messages are marked as cacheable. */
+  cacheMarkers?: boolean;
+  /** Sends the key as `authorization`, as gateways want it. */
+  bearer?: boolean;
+  defaultMaxTokens?: number;
+  /** Gives efforts a budget in tokens, as older models want it. */
+  thinkingBudgets?: { [effort: string]: number };
 }
 
 /** A reply of {@link scripted}. Blocks come in the order reasoning, text, calls. */
@@ -69,6 +104,16 @@ export class BuiltInAdapter {
 /** Chat completions of an OpenAI-compatible server. */
 export function openAIChat(options: OpenAIChatOptions): BuiltInAdapter {
   return new BuiltInAdapter('openai-chat', options);
+}
+
+/** The responses wire of OpenAI and servers that speak it. The whole history is sent every time; nothing is stored there. */
+export function openAIResponses(options: OpenAIResponsesOptions = {}): BuiltInAdapter {
+  return new BuiltInAdapter('openai-responses', { baseUrl: 'https://api.openai.com/v1', ...options });
+}
+
+/** Anthropic's messages wire: Anthropic, and servers that speak it. Signed thinking goes back as it came. */
+export function anthropicMessages(options: AnthropicMessagesOptions = {}): BuiltInAdapter {
+  return new BuiltInAdapter('anthropic-messages', { baseUrl: 'https://api.anthropic.com', ...options });
 }
 
 /** A model that answers from a script: for demonstrations, tests and measurements. It opens no socket. */
