@@ -79,6 +79,9 @@ interchange: $(INTERCHANGE)/.installed ## session logs both ways with the refere
 	cp tests/interchange/reference.mjs $(INTERCHANGE)/
 	cargo run --quiet --locked -p turnwheel --example interchange -- $(INTERCHANGE)
 
+header: ## write include/turnwheel.h and the golden lists of the C interface anew
+	BLESS=1 cargo test --quiet --locked -p turnwheel-ffi --test header
+
 sim: ## play 100,000 seeded lives of several agents against the invariants
 	cargo run --release --quiet --locked -p turnwheel-sim --bin sim -- --seeds $(or $(SEEDS),100000)
 

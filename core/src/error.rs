@@ -97,6 +97,7 @@ codes! {
     501 HOST_ERROR HostError "Host code (a listener, tool, adapter or store) raised an error.";
     502 WRONG_THREAD WrongThread "Called from a thread that does not own the runtime.";
     503 FORKED Forked "The handle was made before this process forked.";
+    504 INVALID_HANDLE InvalidHandle "A handle that was released, is of another type or was never one.";
     601 NO_ADAPTER NoAdapter "No adapter serves this provider.";
     602 DUPLICATE_ADAPTER DuplicateAdapter "The provider route is taken.";
     603 NO_ROUTE NoRoute "The request names no provider or no model.";

@@ -5,7 +5,7 @@ use crate::error::{Code, Error, Result};
 use crate::id::MessageId;
 use crate::message::{Message, Role, Usage};
 use crate::runtime::LocalBoxFuture;
-use crate::session::{CancelCause, Delivery, Event, EventData, InboxTarget, TurnEndReason, text_of};
+use crate::session::{CancelCause, Delivery, Event, EventData, InboxTarget, Session, TurnEndReason, text_of};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
@@ -278,6 +278,11 @@ impl EventStream {
     /// The receipt of the prompt.
     pub fn receipt(&self) -> &Receipt {
         &self.receipt
+    }
+
+    /// The session it reads.
+    pub fn session(&self) -> &Session {
+        self.receipt.agent.session()
     }
 
     /// The next event; `None` behind the turn's end. An error ends the stream.

@@ -27,4 +27,7 @@ pub use http_adapters::{HTTP_ADAPTERS, KeyCallback, http_adapter};
 pub use listen::{HostListener, HostNext, ListenOptions, Listening, WaterfallEvent, check_event_name, listen};
 pub use notices::{event_text, notice_text, notice_value};
 pub use options::{Options, Spelling};
-pub use results::{error_from_value, error_value, outcome_value, receipt_value, run_value, session_value};
+pub use results::{
+    append_raw, approval_value, error_from_value, error_value, outcome_value, receipt_value, run_value, session_value,
+    work_value,
+};

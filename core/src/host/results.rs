@@ -1,12 +1,13 @@
 //! What operations give back, as JSON.
 
+use super::options::Options;
 use crate::agent::{ReceiptState, RunResult};
 use crate::error::{Code, Error, Result};
 use crate::json::{Object, Value};
 use crate::llm::Failure;
 use crate::message::{Block, Message};
-use crate::session::Session;
-use crate::tools::ToolOutcome;
+use crate::session::{Session, SurfaceOp, fold_consumed_work};
+use crate::tools::{ApprovalRequest, ToolOutcome};
 use std::sync::Arc;
 
 pub(super) fn list<'a>(messages: impl IntoIterator<Item = &'a Arc<Message>>) -> Vec<Value> {
@@ -96,6 +97,37 @@ pub fn session_value(session: &Session) -> Value {
     object.insert("header", session.header().to_value());
     object.insert("events", session.events_from(0).iter().map(|event| event.to_value()).collect::<Vec<_>>());
     object.into()
+}
+
+/// A question for approval: `{"id", "callId", "name", "arguments", "agentId"?, "reason"?}` (EXE-06).
+pub fn approval_value(request: &ApprovalRequest) -> Value {
+    let mut object = Object::new();
+    object.insert("id", request.id.as_str());
+    object.insert_some("agentId", request.call.agent.as_ref().map(|agent| agent.id().as_str()));
+    super::notices::call_members(&request.call, &mut object);
+    object.insert_some("reason", request.reason.as_deref());
+    object.into()
+}
+
+/// The consumed-work fold of a session's log: `{"end": seq or null, "droppedUnrun"}`.
+pub fn work_value(session: &Session) -> Value {
+    let work = fold_consumed_work(&session.events_from(0));
+    crate::json!({"end": work.end, "droppedUnrun": work.dropped_unrun})
+}
+
+/// Appends any event that is not one of the inbox's: `{"type", "data", "surfaceOp"?, "sourceEventSeqs"?, "ignorable"?}`.
+/// Gives its seq.
+pub fn append_raw(session: &Session, event: &Value) -> Result<u64> {
+    let options = Options::new(event, "an event")?;
+    let kind = options.required_text("type")?;
+    let surface_op = options.read("surfaceOp", "\"append\" or a replacement", SurfaceOp::from_value)?;
+    let sources = options.read("sourceEventSeqs", "a list of seqs", |value| {
+        value.as_array()?.iter().map(Value::as_u64).collect::<Option<Vec<_>>>()
+    })?;
+    let data = options.value("data").cloned().unwrap_or(Value::Null);
+    let ignorable = options.flag("ignorable", false)?;
+    options.finish()?;
+    Ok(session.append_raw(&kind, data, surface_op, sources, ignorable)?.seq)
 }
 
 /// A tool's answer: `{"content", "isError", "error"?, "value"?, "meta"?, "contexts"?, "concludesTurn"?}`.
