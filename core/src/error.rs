@@ -258,7 +258,7 @@ impl Error {
             Code::OpenTurn | Code::InvalidBoundary => None,
             Code::DuplicateMessage | Code::DuplicateName | Code::SessionAlreadyExists | Code::SessionNotFound => None,
             Code::SessionNotLive | Code::NoFactory | Code::IdentityMismatch | Code::ScopeConflict => None,
-            Code::NotRegistered | Code::HostError | Code::WrongThread | Code::Forked => None,
+            Code::NotRegistered | Code::HostError | Code::WrongThread | Code::Forked | Code::InvalidHandle => None,
             Code::NoAdapter | Code::DuplicateAdapter | Code::NoRoute | Code::InvalidPreparedCall => None,
             Code::ModelFailed | Code::UnsupportedReasoningEffort | Code::MalformedChunk => None,
             // What the call did is not known or not to be repeated blindly.

@@ -19,7 +19,7 @@ pub(super) fn block_list(blocks: &[Block]) -> Vec<Value> {
 }
 
 /// An error as `{"code", "number", "message", "name"?, "context"?, "failure"?, "retry"?, "cause"?}`. `failure` is what a
-/// model's provider reported; `retry` its advice as `{"afterMs"}`; `cause` another error of this shape.
+/// model's provider reported; `retry` is there when repeating the very same call can help, as `{"afterMs"}`; `cause` another error of this shape.
 pub fn error_value(error: &Error) -> Value {
     let mut object = Object::new();
     object.insert("code", error.code().as_str());
@@ -29,11 +29,9 @@ pub fn error_value(error: &Error) -> Value {
     if !error.context().is_empty() {
         object.insert("context", error.context().clone());
     }
-    if let Some(failure) = error.failure() {
-        object.insert("failure", failure.to_value());
-        if let Some(after) = failure.provider_retry_after_ms {
-            object.insert("retry", crate::json!({"afterMs": after}));
-        }
+    object.insert_some("failure", error.failure().map(Failure::to_value));
+    if let Some(after) = error.retry() {
+        object.insert("retry", crate::json!({"afterMs": after.as_secs_f64() * 1000.0}));
     }
     object.insert_some("cause", error.cause().map(error_value));
     object.into()
