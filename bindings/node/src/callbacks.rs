@@ -13,7 +13,7 @@ use turnwheel::host::{
 use turnwheel::json::Value;
 use turnwheel::llm::ModelRequest;
 use turnwheel::runtime::{LocalBoxFuture, Signal, SignalGuard};
-use turnwheel::session::Event;
+use turnwheel::session::{Event, History};
 use turnwheel::system_prompt::PromptText;
 use turnwheel::tools::{ToolCallInfo, ToolOutcome};
 use turnwheel::{Agent, Block, Session, Tool, ToolCall, ToolOutput};
@@ -63,11 +63,17 @@ impl Subject {
         let value = match &self.kind {
             SubjectKind::Event(event, _) => event.value(),
             SubjectKind::Tool(call) => tool_call_value(call),
-            SubjectKind::Model(request, _) => request_value(request),
+            SubjectKind::Model(request, _) => request_head(request),
             SubjectKind::Plain => Value::Null,
         };
         value.to_text()
     }
+}
+
+/// A request without its messages, which are read by themselves.
+fn request_head(request: &ModelRequest) -> Value {
+    let empty = History::from_messages(Vec::new());
+    request_value(&ModelRequest { messages: empty, ..request.clone() })
 }
 
 fn closed() -> Error {

@@ -15,6 +15,7 @@ use turnwheel::host::error_from_value;
 use turnwheel::id::{MessageId, SessionId};
 use turnwheel::json::Value;
 use turnwheel::runtime::Runtime;
+use turnwheel::session::History;
 use turnwheel::{Agent, AgentStatus, Context, Session};
 
 /// Something that the JavaScript half keeps under a number until this is dropped, on whatever thread.
@@ -71,6 +72,8 @@ pub struct Host {
     sent: RefCell<HashMap<MessageId, Rc<Kept>>>,
     /// The asynchronous context of each agent's turn.
     turns: RefCell<HashMap<SessionId, Rc<Kept>>>,
+    /// The histories that JavaScript has read last, by session.
+    histories: RefCell<HashMap<SessionId, History>>,
     pub(crate) exported: RefCell<HashMap<u64, Rc<Exported>>>,
     pub(crate) pending: RefCell<HashMap<u64, Rc<Slot>>>,
     is_closed: Cell<bool>,
@@ -91,6 +94,7 @@ impl Host {
             graveyard: Arc::default(),
             sent: RefCell::default(),
             turns: RefCell::default(),
+            histories: RefCell::default(),
             exported: RefCell::default(),
             pending: RefCell::default(),
             is_closed: Cell::new(false),
@@ -168,6 +172,12 @@ impl Host {
                 self.remove(key);
             }
         }
+    }
+
+    /// How many messages of `history` JavaScript has, if it still has `have` of those it read last; and that it reads this.
+    pub fn read_history(&self, session: &SessionId, history: &History, have: usize) -> usize {
+        let before = self.histories.borrow_mut().insert(session.clone(), history.clone());
+        before.filter(|before| before.len() == have && history.extends(before)).map_or(0, |before| before.len())
     }
 
     /// As [`Host::seat`], for an agent.
@@ -312,6 +322,7 @@ fn follow_turns(host: &Rc<Host>, ctx: &Context) -> Result<()> {
     let weak = Rc::downgrade(host);
     ctx.on(NoticeKind::SessionDisposed, move |notice| {
         if let (Some(host), Notice::SessionDisposed { session }) = (weak.upgrade(), notice) {
+            host.histories.borrow_mut().remove(session.id());
             let seat = host.seats.borrow().get(session.id()).copied();
             host.vacated.borrow_mut().extend(seat);
         }

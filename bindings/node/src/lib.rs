@@ -84,6 +84,7 @@ exported! {
     "remove": agent_entries::remove,
     "clearInbox": agent_entries::clear_inbox,
     "subject": agent_entries::subject,
+    "requestMessages": agent_entries::request_messages,
     "watch": agent_entries::watch_signal,
     "next": agent_entries::next,
     "push": agent_entries::push,

@@ -53,7 +53,7 @@ test('case 131: a lone surrogate becomes U+FFFD on every way in, and requests st
   const requests = [];
   const script = [callOf('cut'), reply('model \ud83d'), reply('ok')];
   ctx.llm.register('mock', (request) => {
-    requests.push(JSON.stringify({ ...request }));
+    requests.push(JSON.stringify(request));
     return script.shift();
   });
   const agent = await ctx.agent('a1', mock);

@@ -145,7 +145,7 @@ test('a waterfall listener edits its payload, delegates, and decides', async () 
   const requests = [];
   const kinds = [];
   const { ctx, agent } = await open(function* (request) {
-    requests.push(structuredClone({ ...request }));
+    requests.push(request.toJSON());
     yield* reply('ok');
   });
   ctx.on('agent/pre-step', async (payload, next) => {
@@ -343,6 +343,25 @@ test('an adapter of your own may fail with facts, and a listener retries', async
   });
   assert.equal((await agent.run('go')).text, 'ok');
   assert.deepEqual(failures, [{ message: 'slow down', code: 'RATE_LIMIT', status: 429 }]);
+  await ctx.close();
+});
+
+test('a request carries the whole history, also behind a compaction, and cannot be changed by an adapter', async () => {
+  const texts = [];
+  const { ctx, agent } = await open(function* (request) {
+    assert.throws(() => (request.messages[0].content[0].text = 'x'), TypeError);
+    request.messages.pop();
+    texts.push(request.toJSON().messages.map(({ content }) => content[0].text).join(' '));
+    yield* reply('ok');
+  });
+  await agent.run('a');
+  await agent.run('b');
+  const seqs = [...agent.session.events()].filter(({ type }) => type.endsWith('/message')).map(({ seq }) => seq);
+  const summary = { id: 'summary', role: 'user', content: [{ type: 'text', text: 'so far' }], source: { kind: 'user' } };
+  agent.session.appendRaw({ type: 'user/message', data: summary, surfaceOp: { op: 'replace', start: seqs[0], end: seqs[1] }, sourceEventSeqs: seqs.slice(0, 2) });
+  await agent.run('c');
+  await agent.run('d');
+  assert.deepEqual(texts, ['', 'a ok', 'so far b ok', 'so far b ok c ok']);
   await ctx.close();
 });
 

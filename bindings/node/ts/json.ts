@@ -130,13 +130,13 @@ export interface CallConfig {
   [key: string]: unknown;
 }
 
-/** A model request, as it is sent. */
+/** A model request, as it is sent. Its messages are frozen; copy what you change. */
 export interface ModelRequest {
-  config: CallConfig;
-  system?: string;
-  tools?: ToolSchema[];
-  messages: Message[];
-  sessionId?: string;
+  readonly config: CallConfig;
+  readonly system?: string | undefined;
+  readonly tools?: ToolSchema[] | undefined;
+  readonly messages: Message[];
+  readonly sessionId?: string | undefined;
 }
 
 /** A piece of a model's answer. Blocks open, grow by deltas and close; a `finish` ends the answer. */

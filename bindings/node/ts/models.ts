@@ -2,7 +2,7 @@
 
 import { registered, type About, type Callback, type Core } from './core.js';
 import { invalid } from './errors.js';
-import type { Chunk, Failure, ModelRequest, Usage } from './json.js';
+import type { CallConfig, Chunk, Failure, Message, ModelRequest, ToolSchema, Usage } from './json.js';
 import { native } from './native.js';
 
 /** What is known of a model. */
@@ -42,6 +42,8 @@ export interface HttpOptions extends ModelInfos {
 /** Options of {@link openAIChat}. */
 export interface OpenAIChatOptions extends HttpOptions {
   baseUrl: string;
+  dialect?: string;
+  asksUsage?: boolean;
   maxTokensMember?: string;
   reasoningInHistory?: boolean;
   thinkingMember?: boolean;
@@ -215,25 +217,66 @@ async function feed(about: About, chunks: AsyncIterable<Chunk> | Iterable<Chunk>
   return undefined;
 }
 
-function adapterCallback(adapter: Adapter): Callback {
-  return (about) => {
-    // The request is made when the adapter looks at it.
-    let request: ModelRequest | undefined;
-    const lazy = new Proxy({} as ModelRequest, lazyHandler(() => (request ??= JSON.parse(native.subject(about.core.id, about.key)) as ModelRequest)));
-    const chunks = adapter(lazy, new Request(about));
-    return chunks instanceof Promise ? chunks.then((chunks) => feed(about, chunks)) : feed(about, chunks);
-  };
+/** A request, made as the adapter looks at it. Messages that were read before are not read again. */
+class LazyRequest implements ModelRequest {
+  readonly #about: About;
+  #head: Omit<ModelRequest, 'messages'> | undefined;
+  #messages: Message[] | undefined;
+
+  constructor(about: About) {
+    this.#about = about;
+  }
+
+  get #known(): Omit<ModelRequest, 'messages'> {
+    return (this.#head ??= JSON.parse(native.subject(this.#about.core.id, this.#about.key)) as ModelRequest);
+  }
+
+  get config(): CallConfig {
+    return this.#known.config;
+  }
+
+  get system(): string | undefined {
+    return this.#known.system;
+  }
+
+  get tools(): ToolSchema[] | undefined {
+    return this.#known.tools;
+  }
+
+  get sessionId(): string | undefined {
+    return this.#known.sessionId;
+  }
+
+  get messages(): Message[] {
+    return (this.#messages ??= this.#read());
+  }
+
+  #read(): Message[] {
+    const { core, key, seat } = this.#about;
+    const session = seat === 0 ? undefined : core.session(seat);
+    const before = session?.sent ?? [];
+    const [from, more] = JSON.parse(native.requestMessages(core.id, key, before.length)) as [number, Message[]];
+    const messages = from === before.length ? [...before, ...more.map(frozen)] : more.map(frozen);
+    if (session !== undefined) session.sent = messages;
+    return [...messages];
+  }
+
+  /** The request as plain data. */
+  toJSON(): ModelRequest {
+    return { ...this.#known, messages: this.messages };
+  }
 }
 
-function lazyHandler(read: () => object): ProxyHandler<ModelRequest> {
-  return {
-    get: (_, name) => Reflect.get(read(), name) as unknown,
-    has: (_, name) => Reflect.has(read(), name),
-    ownKeys: () => Reflect.ownKeys(read()),
-    getOwnPropertyDescriptor: (_, name) => {
-      const descriptor = Reflect.getOwnPropertyDescriptor(read(), name);
-      return descriptor === undefined ? undefined : { ...descriptor, configurable: true };
-    },
+function frozen<T>(value: T): T {
+  if (value === null || typeof value !== 'object') return value;
+  for (const member of Object.values(value)) frozen(member);
+  return Object.freeze(value);
+}
+
+function adapterCallback(adapter: Adapter): Callback {
+  return (about) => {
+    const chunks = adapter(new LazyRequest(about), new Request(about));
+    return chunks instanceof Promise ? chunks.then((chunks) => feed(about, chunks)) : feed(about, chunks);
   };
 }
 

@@ -62,6 +62,7 @@ export interface Native {
   remove(core: number, seat: number, id: string): boolean;
   clearInbox(core: number, seat: number): void;
   subject(core: number, key: number): string;
+  requestMessages(core: number, key: number, have: number): string;
   watch(core: number, key: number, callback: number): string | undefined;
   next(core: number, promise: number, key: number, edited: string | undefined): void;
   push(core: number, key: number, chunk: string): void;

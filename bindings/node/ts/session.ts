@@ -107,6 +107,8 @@ export class Session {
   readonly seat: number;
   /** @internal */
   agentObject: Agent | undefined;
+  /** @internal What the last model request of this session carried; frozen, and shared by the requests. */
+  sent: Message[] = [];
   #id: string | undefined;
 
   /** @internal */

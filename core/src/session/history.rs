@@ -31,6 +31,11 @@ impl History {
         self.len == 0
     }
 
+    /// Whether this is `earlier` with nothing but messages added behind it: who has seen that needs to see only those.
+    pub fn extends(&self, earlier: &History) -> bool {
+        Rc::ptr_eq(&self.messages, &earlier.messages) && self.len >= earlier.len
+    }
+
     /// The message at a position.
     pub fn get(&self, index: usize) -> Option<Arc<Message>> {
         (index < self.len).then(|| self.messages.borrow()[index].clone())
