@@ -19,7 +19,7 @@ OTHER_NODES  := node_modules/node22/bin/node node_modules/node24/bin/node
 NODE_RUST    := $(shell find core bindings/node/src -name '*.rs') $(shell find . -name Cargo.toml -not -path './target/*') Cargo.lock
 NODE_SOURCES := $(shell find bindings/node/ts -name '*.ts') $(wildcard bindings/node/scripts/*.mjs) bindings/node/package.json bindings/node/tsconfig.json
 
-.PHONY: help demo demo-real test lint test-rust test-python test-node test-real conformance conformance-rust conformance-node samples interchange sim crash bench bench-open fuzz clean
+.PHONY: help demo demo-real test lint test-rust test-python test-node test-real conformance conformance-rust conformance-node samples interchange sim crash bench bench-open bench-node fuzz clean
 
 CONFORMANCE = --pending tests/conformance/pending.txt --decisions tests/conformance/decisions $(or $(SCENARIOS),tests/conformance/scenarios)
 
@@ -131,6 +131,7 @@ $(STAMPS)/package: $(STAMPS)/tools $(RUST_SOURCES) $(PY_SOURCES)
 	@touch $@
 
 $(STAMPS)/node-tools: bindings/node/package.json bindings/node/package-lock.json | $(STAMPS)/machine
+	tests/machine-setup node
 	cd bindings/node && npm ci --no-fund --no-audit --loglevel=error
 	@touch $@
 
