@@ -1,9 +1,20 @@
-//! What the authors of stores run: the conformance suite of the [`Store`] port.
+//! For tests: doubles for models, and what the authors of stores run.
+//!
+//! None of the doubles opens a socket. [`Scripted`] answers from a script, [`Faulty`] breaks the answers of another
+//! adapter, [`Cassette`] records real exchanges and replays them.
+//!
+//! [`store_suite`] is the conformance suite of the [`Store`] port.
 //!
 //! Each case says one thing that the runtime relies on. The suite needs a function that opens the store under test anew
 //! over the same sessions, as another process would; it uses ids of its own, so the store may hold other sessions.
 
+mod cassette;
+mod faulty;
 mod store_cases;
+
+pub use crate::llm::adapters::{Scripted, ScriptedCall, ScriptedReply};
+pub use cassette::Cassette;
+pub use faulty::{Fault, Faulty};
 
 use crate::error::{Code, Error, Result};
 use crate::storage::Store;

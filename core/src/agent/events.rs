@@ -4,7 +4,7 @@ use super::{Agent, AgentStatus};
 use crate::error::{Code, Error, Result};
 use crate::events::{Channel, Snapshot, WaterfallListener, guarded, waterfall};
 use crate::id::SessionId;
-use crate::llm::{CallConfig, Failure, ModelRequest};
+use crate::llm::{CallConfig, Failure, ModelRequest, RetryPolicy};
 use crate::message::Message;
 use crate::runtime::{LocalBoxFuture, Signal};
 use crate::scope::{ScopeKey, Scopes};
@@ -237,6 +237,8 @@ pub struct RequestErrorEvent {
     pub provider: String,
     /// What it reported.
     pub failure: Failure,
+    /// The retry policy of the route, captured when the call was prepared; none for a route that nobody serves.
+    pub retry_policy: Option<Rc<RetryPolicy>>,
     /// Fires when the turn is cancelled.
     pub signal: Signal,
 }

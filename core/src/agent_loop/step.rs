@@ -60,8 +60,7 @@ impl LoopDriver {
             let Some(failure) = answer.assembler.failure().cloned() else {
                 return self.commit(turn, step, signal, &prepared.header.config, answer).await;
             };
-            let provider = prepared.header.config.provider.clone();
-            match self.recover(turn, step, signal, provider, failure.clone()).await? {
+            match self.recover(turn, step, signal, &prepared, failure.clone()).await? {
                 Recovery::Retry => {}
                 Recovery::Terminal => return Err(answer.error(failure)),
             }
@@ -232,11 +231,19 @@ impl LoopDriver {
         turn: u64,
         step: u64,
         signal: &Signal,
-        provider: String,
+        prepared: &Prepared,
         failure: Failure,
     ) -> Result<Recovery> {
         let (agent, root) = (self.agent()?, self.root()?);
-        let payload = RequestErrorEvent { agent: agent.clone(), turn, step, provider, failure, signal: signal.clone() };
+        let payload = RequestErrorEvent {
+            agent: agent.clone(),
+            turn,
+            step,
+            provider: prepared.header.config.provider.clone(),
+            failure,
+            retry_policy: prepared.call.as_ref().ok().map(|call| call.retry.clone()),
+            signal: signal.clone(),
+        };
         let default = |_: Rc<RequestErrorEvent>| async { Ok(Recovery::Terminal) };
         let recovery = root.hub.waterfall(&root.scopes, Some(agent.scope()), Rc::new(payload), default).await;
         // Cancellation beats a granted retry (STEP-10).

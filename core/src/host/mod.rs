@@ -15,6 +15,7 @@ mod listen;
 mod notices;
 mod options;
 mod results;
+mod routes;
 
 pub use adapters::{adapter, model_info, scripted, scripted_reply};
 pub use compose::{
@@ -31,3 +32,4 @@ pub use results::{
     append_raw, approval_value, error_from_value, error_value, outcome_value, receipt_value, run_value, session_value,
     work_value,
 };
+pub use routes::{fallback_route, model_double, retry_policy, route_options};

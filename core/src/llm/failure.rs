@@ -44,15 +44,17 @@ impl Failure {
         }
     }
 
-    /// Reads failure facts; `None` unless `message` and `code` are strings.
+    /// Reads failure facts; `None` unless `message` and `code` are strings. Other members that cannot be are left out.
     pub fn from_value(value: &Value) -> Option<Self> {
         let text = |key: &str| value.get(key).and_then(Value::as_str).map(str::to_owned);
+        let status = value.get("status").and_then(Value::as_u64);
+        let delay = value.get("providerRetryAfterMs").and_then(Value::as_f64);
         Some(Self {
             message: text("message")?,
             code: text("code")?,
-            status: value.get("status").and_then(Value::as_u64).and_then(|status| u16::try_from(status).ok()),
-            provider_retry_after_ms: value.get("providerRetryAfterMs").and_then(Value::as_f64),
-            request_id: text("requestId"),
+            status: status.and_then(|status| u16::try_from(status).ok()).filter(|status| (100..600).contains(status)),
+            provider_retry_after_ms: delay.filter(|delay| delay.is_finite() && *delay > 0.0),
+            request_id: text("requestId").filter(|id| !id.is_empty()),
         })
     }
 
