@@ -245,7 +245,7 @@ fn recorded() -> String {
 fn every_single_cut_of_a_recorded_stream_gives_the_same_chunks() {
     let whole = decode_with(&mut ResponsesDecoder::new("made"), &[recorded().as_bytes()]);
     assert_eq!(whole.calls(), [call("c1", "f", "{\"k\":\"é漢\"}")]);
-    assert_cuts_do_not_matter(&recorded(), || ResponsesDecoder::new("made"));
+    assert_cuts_do_not_matter(&recorded(), &["\n", "\r\n", "\r"], || ResponsesDecoder::new("made"));
 }
 
 proptest! {
