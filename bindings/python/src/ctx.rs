@@ -5,14 +5,15 @@ use crate::errors::{IntoPyResult, IntoResult, invalid};
 use crate::event::{Event, Queue, Queued};
 use crate::gate::Handle;
 use crate::host::HostState;
-use crate::{models, notices, rules, tools, waterfalls};
+use crate::{convert, models, notices, rules, tools, waterfalls};
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 use std::rc::{Rc, Weak};
 use turnwheel::Context;
 use turnwheel::agent::{Notice, NoticeKind, WATERFALL_NAMES, unknown_event};
 use turnwheel::context::Registration;
-use turnwheel::error::{Code, Error};
+use turnwheel::error::{Code, Error, Result};
+use turnwheel::host::{Options, Spelling, fallback_route, route_options};
 use turnwheel::invariants::{Invariants, InvariantsConfig};
 use turnwheel::system_prompt::{PromptText, ToolOrder};
 use turnwheel::tools::Presentation;
@@ -196,11 +197,19 @@ impl CtxRef {
     }
 
     /// Lets an adapter serve a provider route.
-    fn adapter(&self, py: Python<'_>, provider: &str, adapter: &Bound<'_, PyAny>) -> PyResult<RegistrationRef> {
+    fn adapter(
+        &self,
+        py: Python<'_>,
+        provider: &str,
+        adapter: &Bound<'_, PyAny>,
+        options: &Bound<'_, PyAny>,
+    ) -> PyResult<RegistrationRef> {
         let captured = Rc::new(Captured::current(py)?);
+        let options = convert::argument(options, "options")?;
+        let options = Options::spelled(&options, "a route", Spelling::Snake).and_then(route_options).or_raise()?;
         self.register(|host, ctx| {
             let adapter = models::adapter(host, adapter, captured)?;
-            ctx.llm().register_shared(&[provider], adapter).or_raise()
+            ctx.llm().register_with(&[provider], adapter, options).or_raise()
         })
     }
 
@@ -272,6 +281,19 @@ impl CtxRef {
     /// Installs a model selection.
     fn select_model(&self, choice: Option<rules::Choice>) -> PyResult<rules::SelectionRef> {
         self.0.with(|host, ctx| rules::SelectionRef::install(host, ctx, choice))
+    }
+
+    /// Carries out the retry policies of routes.
+    fn retry(&self) -> PyResult<RegistrationRef> {
+        self.register(|_, ctx| turnwheel::llm::retry::install(ctx).or_raise())
+    }
+
+    /// Lets failed requests fall back to other routes.
+    fn fallback(&self, routes: &Bound<'_, PyAny>) -> PyResult<RegistrationRef> {
+        let routes = convert::argument(routes, "routes")?;
+        let read = |value| Options::spelled(value, "a fallback route", Spelling::Snake).and_then(fallback_route);
+        let routes = routes.as_array().unwrap_or_default().iter().map(read).collect::<Result<Vec<_>>>().or_raise()?;
+        self.register(|_, ctx| turnwheel::llm::fallback::install(ctx, routes).or_raise())
     }
 
     /// The registered provider routes, sorted.

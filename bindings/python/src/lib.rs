@@ -73,7 +73,7 @@ mod _turnwheel {
     #[pymodule_export]
     use super::jsonl::JsonlFiles;
     #[pymodule_export]
-    use super::models::{HttpAdapterOptions, ScriptedModel};
+    use super::models::{HttpAdapterOptions, ModelDouble, ScriptedModel};
     #[pymodule_export]
     use super::notices::SignalRef;
     #[pymodule_export]

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::Duration;
 use turnwheel::error::{Code, Error, Result};
-use turnwheel::host::{KeyCallback, Options, Spelling, http_adapter};
+use turnwheel::host::{KeyCallback, Options, Spelling, http_adapter, model_double};
 use turnwheel::json::Value;
 use turnwheel::llm::adapters::{Scripted, ScriptedCall, ScriptedReply};
 use turnwheel::llm::{Adapter, Chunk, ChunkStream, Failure, ModelInfo, ModelRequest};
@@ -30,6 +30,12 @@ pub fn adapter(host: &Rc<HostState>, value: &Bound<'_, PyAny>, captured: Rc<Capt
     }
     if let Ok(script) = value.cast::<ScriptedModel>() {
         return Ok(Rc::new(Script(script.get().0.clone())));
+    }
+    if let Ok(double) = value.cast::<ModelDouble>() {
+        let double = double.get();
+        let inner = double.inner.as_ref().map(|inner| adapter(host, inner.bind(value.py()), captured)).transpose()?;
+        return model_double(Options::spelled(&double.options, "a double", Spelling::Snake).or_raise()?, inner)
+            .or_raise();
     }
     if value.is_callable() {
         return Ok(Rc::new(PythonAdapter { host: Rc::downgrade(host), captured, start: value.clone().unbind() }));
@@ -81,6 +87,21 @@ impl HttpAdapterOptions {
         });
         let adapter = http_adapter(&self.kind, options, key).or_raise()?;
         adapter.ok_or_else(|| invalid(format!("there is no adapter of kind {}", self.kind)))
+    }
+}
+
+/// A double around another adapter, or a cassette.
+#[pyclass(frozen, subclass, module = "turnwheel._turnwheel")]
+pub struct ModelDouble {
+    options: Value,
+    inner: Option<Py<PyAny>>,
+}
+
+#[pymethods]
+impl ModelDouble {
+    #[new]
+    fn new(options: &Bound<'_, PyAny>, inner: Option<Py<PyAny>>) -> PyResult<Self> {
+        Ok(Self { options: convert::argument(options, "options")?, inner })
     }
 }
 

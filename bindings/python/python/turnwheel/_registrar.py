@@ -393,16 +393,44 @@ class Models:
     def __init__(self, owner: Registrar) -> None:
         self._owner = owner
 
-    def register(self, provider: str, adapter: HttpAdapter | Scripted | Adapter) -> Registration:
+    def register(
+        self,
+        provider: str,
+        adapter: HttpAdapter | Scripted | _turnwheel.ModelDouble | Adapter,
+        *,
+        retry: Mapping[str, Any] | None = None,
+        requests_per_minute: int | None = None,
+        tokens_per_minute: int | None = None,
+    ) -> Registration:
         """Lets an adapter serve a provider route. Each route has one; a second is ``DUPLICATE_ADAPTER``.
 
         An adapter is an :class:`OpenAIChat`, an :class:`OpenAIResponses`, an :class:`AnthropicMessages`, a
         :class:`Scripted`, or an async generator function of a :class:`ModelRequest` that yields text pieces, or chunks
         as the log has them.
+
+        ``retry`` is the route's policy for :meth:`retry`: ``mode`` (``"normal"`` or ``"always"``), ``max_retries``,
+        ``retryable_codes``, ``initial_delay``, ``max_delay`` (seconds), ``jitter_ratio``. Limits per minute are shared by
+        all agents of the route.
         """
-        native = (OpenAIChat, OpenAIResponses, AnthropicMessages, Scripted)
+        native = (OpenAIChat, OpenAIResponses, AnthropicMessages, Scripted, _turnwheel.ModelDouble)
         if not isinstance(adapter, native) and not callable(adapter):
             kind = type(adapter).__name__
             known = "an OpenAIChat, an OpenAIResponses, an AnthropicMessages, a Scripted"
             raise UsageError(f"an adapter is {known} or an async generator function, not {kind}")
-        return self._owner._register(lambda ctx, _: ctx.adapter(provider, adapter))
+        options = {
+            "retry": dict(retry) if retry is not None else None,
+            "requests_per_minute": requests_per_minute,
+            "tokens_per_minute": tokens_per_minute,
+        }
+        return self._owner._register(lambda ctx, _: ctx.adapter(provider, adapter, options))
+
+    def retry(self) -> Registration:
+        """Makes failed requests again, by the policy of their route. Each retry is in the log: ``llm/retry``."""
+        return self._owner._register(lambda ctx, _: ctx.retry())
+
+    def fallback(self, *routes: Mapping[str, Any]) -> Registration:
+        """Asks other routes, in order, once a route has failed for good: ``{"provider", "model", ...}`` each.
+
+        The rest of the turn stays with the route that worked. Each fall is in the log: ``llm/fallback``.
+        """
+        return self._owner._register(lambda ctx, _: ctx.fallback([dict(route) for route in routes]))

@@ -1,4 +1,9 @@
-"""What the author of a store runs.
+"""Doubles for models, and what the author of a store runs.
+
+:class:`Scripted` answers from a script, :class:`Faulty` breaks the answers of another adapter, :class:`Cassette` records
+real exchanges to a file and replays them. None of them opens a socket.
+
+The author of a store runs its suite:
 
     from turnwheel.testing import store_suite
     print(store_suite(lambda: MyStore("test.db")))
@@ -16,15 +21,30 @@ The suite uses ids of its own, so the store may hold other sessions. Stores in R
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, Self
 
 from . import _turnwheel
 from ._context import Context
 from ._errors import BugError, TurnwheelError
+from ._models import Adapter, HttpAdapter, Reply, Scripted
 from ._stores import AnyStore, native
 
-__all__ = ["STORE_CASES", "CaseReport", "Report", "check_store", "check_store_async", "store_suite"]
+__all__ = [
+    "STORE_CASES",
+    "CaseReport",
+    "Cassette",
+    "Fault",
+    "Faulty",
+    "Reply",
+    "Report",
+    "Scripted",
+    "check_store",
+    "check_store_async",
+    "store_suite",
+]
 
 OpenStore = Callable[[], AnyStore]
 
@@ -103,3 +123,65 @@ def store_suite(open_store: OpenStore) -> Report:
         except AssertionError as error:
             reports.append(CaseReport(case, str(error).removeprefix(f"{case}: ")))
     return Report(tuple(reports))
+
+
+AnyAdapter = HttpAdapter | Scripted | _turnwheel.ModelDouble | Adapter
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What happens to one answer of a :class:`Faulty`; made by its class methods."""
+
+    kind: str
+    after: int = 0
+    failure: dict[str, Any] | None = None
+
+    @classmethod
+    def none(cls) -> Self:
+        """Nothing."""
+        return cls("none")
+
+    @classmethod
+    def stall(cls, after: int = 0) -> Self:
+        """After so many chunks nothing comes any more, until the request is cancelled."""
+        return cls("stall", after)
+
+    @classmethod
+    def cut(cls, after: int = 0) -> Self:
+        """After so many chunks the stream is cut: ``STREAM_CLOSED``."""
+        return cls("cut", after)
+
+    @classmethod
+    def fail(cls, code: str, message: str = "failed by a test", after: int = 0) -> Self:
+        """After so many chunks the answer fails with this code."""
+        return cls("fail", after, {"code": code, "message": message})
+
+    @classmethod
+    def crumble(cls) -> Self:
+        """Every delta is cut into single characters."""
+        return cls("crumble")
+
+
+class Faulty(_turnwheel.ModelDouble):
+    """Breaks the answers of another adapter: the first request has the first fault, and so on; then none."""
+
+    def __new__(cls, adapter: AnyAdapter, *faults: Fault) -> Self:
+        plain = [{"kind": fault.kind, "after": fault.after, "failure": fault.failure} for fault in faults]
+        return super().__new__(cls, {"kind": "faulty", "faults": plain}, adapter)
+
+
+class Cassette(_turnwheel.ModelDouble):
+    """Recorded exchanges with a model, in a file. Requests are compared by what a model sees, without ids and times.
+
+    A request that was not recorded fails with ``CASSETTE_MISS``. Keys and headers are never on a cassette.
+    """
+
+    @classmethod
+    def record(cls, path: str | os.PathLike[str], adapter: AnyAdapter) -> Self:
+        """Asks ``adapter`` and writes what it answers to a new file, from the registration on."""
+        return cls({"kind": "record", "path": os.fspath(path)}, adapter)
+
+    @classmethod
+    def replay(cls, path: str | os.PathLike[str]) -> Self:
+        """Answers from a file; each recorded exchange answers once."""
+        return cls({"kind": "replay", "path": os.fspath(path)})
