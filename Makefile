@@ -92,8 +92,8 @@ crash: ## kill a process that runs agents 2,000 times for each store, and look a
 bench-open: ## what opening a big session costs beside serde_json over the same bytes (EVENTS=1000000 for more)
 	EVENTS=$(or $(EVENTS),100000) cargo bench --quiet --locked -p turnwheel --bench open
 
-fuzz: ## make fuzz TARGET=jsonl|frames|rows|header|repair SECONDS=<n>: needs `cargo install cargo-fuzz`
-	@test -n "$(TARGET)" || { echo "name a TARGET: jsonl, frames, rows, header or repair"; exit 2; }
+fuzz: ## make fuzz TARGET=jsonl|frames|rows|header|repair|chat_sse|messages_sse|responses_sse SECONDS=<n>: needs `cargo install cargo-fuzz`
+	@test -n "$(TARGET)" || { echo "name a TARGET: jsonl, frames, rows, header, repair, chat_sse, messages_sse or responses_sse"; exit 2; }
 	tests/fuzz/seed-corpus
 	cd core && RUSTC_BOOTSTRAP=1 cargo fuzz run $(TARGET) --fuzz-dir ../tests/fuzz -- -max_total_time=$(or $(SECONDS),60) -max_len=16384
 

@@ -1,6 +1,8 @@
 //! What the fuzz targets share: a store whose one file holds whatever bytes it is given, and what must be true of every
 //! log that it reads.
 
+pub mod wire;
+
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
