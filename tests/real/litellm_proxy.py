@@ -2,10 +2,11 @@
 
     python tests/real/litellm_proxy.py -- COMMAND [ARGUMENT ...]
 
-The proxy runs in the virtual environment whose Python is in TURNWHEEL_LITELLM_PYTHON, because its requirements are its own; the
-command finds it in TURNWHEEL_BASE_URL, with the key in TURNWHEEL_KEY. `mock-text`, `mock-tool`, `mock-limited` (429) and `mock-broken` (500) are
-LiteLLM's own mocks; `up-text`, `up-tool`, `up-limited` (429 with Retry-After) and `flat-…` are served by a chat-completions server in this
-process; the proxy translates `up-…` into the messages wire and `flat-…` into the responses wire.
+The proxy runs in the virtual environment whose Python is in TURNWHEEL_LITELLM_PYTHON, because its requirements are its
+own; the command finds it in TURNWHEEL_BASE_URL, with the key in TURNWHEEL_KEY. `mock-text`, `mock-tool`, `mock-limited`
+(429) and `mock-broken` (500) are LiteLLM's own mocks; `up-text`, `up-tool`, `up-limited` (429 with Retry-After) and
+`flat-...` are served by a chat-completions server in this process; the proxy translates `up-...` into the messages wire
+and `flat-...` into the responses wire.
 """
 
 import http.server

@@ -3,7 +3,8 @@
     python tests/real/serve.py -- python tests/real/record.py llamacpp
     python tests/real/litellm_proxy.py -- python tests/real/record.py litellm
 
-A fixture is the answer's status, the content type and the body as it came; `core/tests/recorded.rs` replays each at every cut.
+A fixture is the answer's status, the content type and the body as it came; `core/tests/recorded.rs` replays each at
+every cut.
 """
 
 import http.client

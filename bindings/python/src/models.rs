@@ -56,6 +56,7 @@ pub struct HttpAdapterOptions {
 #[pymethods]
 impl HttpAdapterOptions {
     #[new]
+    #[pyo3(signature = (kind, options, key=None))]
     fn new(kind: String, options: &Bound<'_, PyAny>, key: Option<Py<PyAny>>) -> PyResult<Self> {
         let this = Self { kind, options: convert::argument(options, "options")?, key };
         this.build()?;
@@ -100,6 +101,7 @@ pub struct ModelDouble {
 #[pymethods]
 impl ModelDouble {
     #[new]
+    #[pyo3(signature = (options, inner=None))]
     fn new(options: &Bound<'_, PyAny>, inner: Option<Py<PyAny>>) -> PyResult<Self> {
         Ok(Self { options: convert::argument(options, "options")?, inner })
     }

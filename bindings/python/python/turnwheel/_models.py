@@ -30,7 +30,7 @@ def _common(
         **rest,
     }
     if api_key is not None and not isinstance(api_key, str) and not callable(api_key):
-        raise UsageError("api_key is a str or a function that returns one")
+        raise UsageError("`api_key` is a str or a function that returns one")
     return options, api_key if callable(api_key) else None
 
 
@@ -42,11 +42,11 @@ class OpenAIChat(_turnwheel.HttpAdapterOptions):
     """Chat completions of an OpenAI-compatible server: OpenAI, DeepSeek, llama.cpp, vLLM, Ollama, gateways.
 
     ``base_url`` ends before ``/chat/completions``. ``api_key`` is a text, or a function that is asked once a request
-    and must not block; ``api_key_env`` names an environment variable that is read at every request. Without a key none is
-    sent, as local servers like it. Times are seconds: ``connect_timeout``, ``first_byte_timeout``, ``idle_timeout``
-    without a byte, ``event_idle_timeout`` without an event, ``total_timeout``. ``ca_file`` adds a private authority,
-    ``proxy`` overrides the environment's (``""`` for none). ``extra`` are members for every request body; ``models``
-    says what is known of a model, by name: ``context_window``, ``default_max_tokens``, ``efforts``,
+    and must not block; ``api_key_env`` names an environment variable that is read at every request. Without a key
+    none is sent, as local servers like it. Times are seconds: ``connect_timeout``, ``first_byte_timeout``,
+    ``idle_timeout`` without a byte, ``event_idle_timeout`` without an event, ``total_timeout``. ``ca_file`` adds a
+    private authority, ``proxy`` overrides the environment's (``""`` for none). ``extra`` are members for every request
+    body; ``models`` says what is known of a model, by name: ``context_window``, ``default_max_tokens``, ``efforts``,
     ``default_effort``, ``input_modalities``. ``images_folder`` holds attachments by their hash.
 
     ``dialect`` is whose way of taking requests the server follows: ``generic``, ``openai``, ``deepseek``, ``vllm``,

@@ -409,8 +409,8 @@ class Models:
         as the log has them.
 
         ``retry`` is the route's policy for :meth:`retry`: ``mode`` (``"normal"`` or ``"always"``), ``max_retries``,
-        ``retryable_codes``, ``initial_delay``, ``max_delay`` (seconds), ``jitter_ratio``. Limits per minute are shared by
-        all agents of the route.
+        ``retryable_codes``, ``initial_delay``, ``max_delay`` (seconds), ``jitter_ratio``. Limits per minute are shared
+        by all agents of the route.
         """
         native = (OpenAIChat, OpenAIResponses, AnthropicMessages, Scripted, _turnwheel.ModelDouble)
         if not isinstance(adapter, native) and not callable(adapter):

@@ -1,7 +1,7 @@
 """Doubles for models, and what the author of a store runs.
 
-:class:`Scripted` answers from a script, :class:`Faulty` breaks the answers of another adapter, :class:`Cassette` records
-real exchanges to a file and replays them. None of them opens a socket.
+:class:`Scripted` answers from a script, :class:`Faulty` breaks the answers of another adapter, :class:`Cassette`
+records real exchanges to a file and replays them. None of them opens a socket.
 
 The author of a store runs its suite:
 
