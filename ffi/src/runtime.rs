@@ -171,7 +171,14 @@ impl Shared {
         if self.is_here() {
             let core = core_of(self.id).ok_or_else(closed)?;
             core.dig();
-            return call(&core);
+            // Callbacks that run below this call must not wait, exactly as below a poll.
+            let outer = core.busy.replace(true);
+            let result = catch_unwind(AssertUnwindSafe(|| call(&core)));
+            core.busy.set(outer);
+            if !outer && self.is_hosted() && self.stopping.load(Ordering::Acquire) {
+                core.end();
+            }
+            return result.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         }
         self.call_across(call)
     }
