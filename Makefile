@@ -80,6 +80,9 @@ interchange: $(INTERCHANGE)/.installed ## session logs both ways with the refere
 	cp tests/interchange/reference.mjs $(INTERCHANGE)/
 	cargo run --quiet --locked -p turnwheel --example interchange -- $(INTERCHANGE)
 
+sanitize: ## the C tests under valgrind (TOOLS="address thread" for the sanitizers)
+	tests/c/sanitize $(TOOLS)
+
 header: ## write include/turnwheel.h and the golden lists of the C interface anew
 	BLESS=1 cargo test --quiet --locked -p turnwheel-ffi --test header
 

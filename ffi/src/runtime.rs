@@ -331,6 +331,14 @@ impl Core {
         self.shared.closed.store(true, Ordering::Release);
         let contexts = std::mem::take(&mut *self.contexts.borrow_mut());
         for context in &contexts {
+            // Agents are disposed as far as that needs nobody: live ones would keep their context alive for ever.
+            let closing = context.clone();
+            context.runtime().spawn(async move { drop(closing.close().await) });
+            for _ in 0..8 {
+                if context.runtime().pump() != PumpState::More {
+                    break;
+                }
+            }
             context.runtime().close();
         }
         let commands = std::mem::take(&mut lock(&self.shared.inbox).commands);

@@ -36,7 +36,7 @@ fn macros() -> String {
 fn functions(header: &str) -> Vec<String> {
     let mut names: Vec<_> = header
         .lines()
-        .filter(|line| !line.starts_with([' ', '*', '/', '#']) && !line.starts_with("typedef"))
+        .filter(|line| !line.starts_with([' ', '*', '/', '#']) && !line.starts_with("typedef") && line.contains('('))
         .filter_map(|line| line.split('(').next()?.rsplit([' ', '*']).next().map(str::to_owned))
         .filter(|name| name.starts_with("tw_"))
         .collect();
