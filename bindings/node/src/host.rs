@@ -3,9 +3,9 @@
 use crate::promises::{Exported, Slot};
 use crate::raw::Js;
 use crate::realm::{self, Realm, lock, next_id};
+use rustc_hash::FxHashMap as HashMap;
 use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};

@@ -226,7 +226,7 @@ impl Arguments {
     }
 }
 
-/// Every native function comes in here. A panic stays inside.
+/// Every native function comes in here. A panic becomes an exception with the code `PANIC`.
 extern "C" fn trampoline(env: sys::napi_env, info: sys::napi_callback_info) -> Js {
     let mut values = [null_mut(); MAX_ARGUMENTS];
     let (mut count, mut data) = (MAX_ARGUMENTS, null_mut());
@@ -238,7 +238,13 @@ extern "C" fn trampoline(env: sys::napi_env, info: sys::napi_callback_info) -> J
     // SAFETY: `export` stored a `&'static Entry`.
     let entry = unsafe { *data.cast_const().cast::<Entry>() };
     let arguments = Arguments { env: Env(env), values, count: count.min(MAX_ARGUMENTS) };
-    catch_unwind(AssertUnwindSafe(|| entry(&arguments))).ok().flatten().unwrap_or(null_mut())
+    match catch_unwind(AssertUnwindSafe(|| entry(&arguments))) {
+        Ok(answer) => answer.unwrap_or(null_mut()),
+        Err(panic) => {
+            let _ = catch_unwind(AssertUnwindSafe(|| crate::realm::panicked(arguments.env, &*panic)));
+            null_mut()
+        }
+    }
 }
 
 /// Wakes one JavaScript thread from any other. Gone before its environment is.

@@ -7,8 +7,8 @@
 
 use crate::host::Host;
 use crate::raw::{Arguments, Env, Function, Js, Waker};
+use rustc_hash::FxHashMap as HashMap;
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::ffi::c_void;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -269,6 +269,13 @@ pub fn throw(env: Env, host: Option<&Host>, error: &Error) -> Option<Js> {
         env.throw(error);
     }
     None
+}
+
+/// Throws what is left of a panic.
+pub fn panicked(env: Env, panic: &(dyn std::any::Any + Send)) {
+    let text = turnwheel::runtime::panic_text(panic);
+    let message = format!("turnwheel panicked, which is a bug of it: {text}");
+    throw(env, None, &Error::new(Code::Panic, message));
 }
 
 /// Tells the JavaScript of this thread, if there is some.
