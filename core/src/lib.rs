@@ -66,4 +66,6 @@ mod documented {
     struct Readme;
     #[doc = include_str!("../../docs/rust.md")]
     struct Rust;
+    #[doc = include_str!("../../docs/models.md")]
+    struct Models;
 }

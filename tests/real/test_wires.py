@@ -30,7 +30,7 @@ def context(wire: str) -> tw.Context:
 @pytest.mark.parametrize("wire", WIRES)
 def test_text_streams_and_usage_is_counted(wire: str) -> None:
     async def main() -> None:
-        async with context(wire) as ctx, ctx.agent("a", provider="local", model=MODEL, max_tokens=24) as agent:
+        async with context(wire) as ctx, ctx.agent("a", provider="local", model=MODEL, max_tokens=12) as agent:
             pieces = [e.text async for e in agent.stream("Say hello.") if e.type == "assistant/chunk" and e.text]
             assert len(pieces) > 2, "the answer came in pieces"
             message = next(e for e in agent.session.events() if e.type == "assistant/message")
@@ -45,7 +45,7 @@ def test_text_streams_and_usage_is_counted(wire: str) -> None:
 @pytest.mark.parametrize("wire", WIRES)
 def test_a_cancel_in_mid_stream_keeps_what_was_said_and_frees_the_server(wire: str) -> None:
     async def main() -> None:
-        async with context(wire) as ctx, ctx.agent("a", provider="local", model=MODEL, max_tokens=900) as agent:
+        async with context(wire) as ctx, ctx.agent("a", provider="local", model=MODEL, max_tokens=32) as agent:
             async for event in agent.stream("Write a long story about a lighthouse."):
                 if event.type == "assistant/chunk" and event.text:
                     agent.cancel()

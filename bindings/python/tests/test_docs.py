@@ -1,4 +1,4 @@
-"""Every program of docs/python.md runs as printed."""
+"""Every program of docs/python.md and docs/models.md runs as printed."""
 
 import pathlib
 import re
@@ -7,8 +7,10 @@ import sys
 
 import pytest
 
-DOCS = pathlib.Path(__file__).parents[3] / "docs" / "python.md"
-PROGRAMS = re.findall(r"^## (.+?)\n.*?```python\n(.*?)```", DOCS.read_text(), re.S | re.M)
+FOLDER = pathlib.Path(__file__).parents[3] / "docs"
+TEXT = "\n".join((FOLDER / name).read_text() for name in ("python.md", "models.md"))
+# A program belongs to the heading above it.
+PROGRAMS = re.findall(r"^## ([^\n]+)\n(?:(?!^## ).)*?```python\n(.*?)```", TEXT, re.S | re.M)
 
 
 @pytest.mark.parametrize(("title", "program"), PROGRAMS, ids=[title for title, _ in PROGRAMS])
@@ -19,4 +21,4 @@ def test_a_documented_program_runs_as_printed(title: str, program: str, tmp_path
 
 
 def test_all_programs_were_found() -> None:
-    assert len(PROGRAMS) == DOCS.read_text().count("```python")
+    assert len(PROGRAMS) == TEXT.count("```python")
