@@ -42,7 +42,8 @@ fn scratch(name: &str) -> PathBuf {
 
 /// The name that the library has when it is installed, in reach of the linker.
 fn run(program: &Path) {
-    let lib = scratch("lib");
+    let lib = program.parent().expect("a folder").join("lib");
+    std::fs::create_dir_all(&lib).expect("a folder");
     let named = lib.join("libturnwheel.so.1");
     let _ = std::fs::remove_file(&named);
     std::os::unix::fs::symlink(library().join("libturnwheel_c.so"), &named).expect("a link");
@@ -54,6 +55,11 @@ fn run(program: &Path) {
 #[test]
 fn the_interface_does_what_it_says_and_refuses_what_is_wrong() {
     run(&compile("tests/c/abi.c", &scratch("abi")));
+}
+
+#[test]
+fn random_calls_give_defined_statuses_and_leave_nothing_over() {
+    run(&compile("tests/c/fuzz.c", &scratch("fuzz")));
 }
 
 #[test]
