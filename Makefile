@@ -13,14 +13,16 @@ STAMPS := target/stamps
 # Where tools that only tests need are installed.
 CACHE  := $(or $(TURNWHEEL_CACHE),target/cache)
 INTERCHANGE := $(CACHE)/interchange
+CARGO_OUT   := $(or $(CARGO_TARGET_DIR),target)
 BENCH_NODE  := $(CACHE)/bench-node
 RUST_SOURCES := $(shell find core bindings/python/src -name '*.rs') $(shell find . -name Cargo.toml -not -path './target/*') Cargo.lock
 PY_SOURCES   := $(shell find bindings/python/python -name '*.py*' -not -name '*.pyc')
 OTHER_NODES  := node_modules/node22/bin/node node_modules/node24/bin/node
 NODE_RUST    := $(shell find core bindings/node/src -name '*.rs') $(shell find . -name Cargo.toml -not -path './target/*') Cargo.lock
+C_RUST       := $(shell find core ffi/src -name '*.rs') $(wildcard ffi/packaging/* include/*) ffi/Cargo.toml core/Cargo.toml Cargo.toml Cargo.lock
 NODE_SOURCES := $(shell find bindings/node/ts -name '*.ts') $(wildcard bindings/node/scripts/*.mjs) bindings/node/package.json bindings/node/tsconfig.json
 
-.PHONY: record help demo demo-real test lint test-rust test-python test-node test-real conformance conformance-rust conformance-node samples interchange sim crash bench bench-wires bench-open bench-node fuzz clean
+.PHONY: record help demo demo-real test lint test-rust test-python test-node test-c test-real conformance conformance-rust conformance-node conformance-c install samples interchange sim crash bench bench-wires bench-open bench-node fuzz clean
 
 CONFORMANCE = --pending tests/conformance/pending.txt --decisions tests/conformance/decisions $(or $(SCENARIOS),tests/conformance/scenarios)
 
@@ -33,7 +35,7 @@ demo: $(STAMPS)/package ## run the main job offline, or on TURNWHEEL_BASE_URL
 demo-real: $(STAMPS)/package $(STAMPS)/model ## run the main job on a real local model
 	$(BIN)/python tests/real/serve.py -- $(BIN)/python examples/python/demo.py
 
-test: lint test-rust test-python test-node test-real interchange ## run every test of every language
+test: lint test-rust test-python test-node test-c test-real interchange ## run every test of every language
 
 lint: $(STAMPS)/tools ## formatters, linters and type checkers
 	cargo fmt --all --check
@@ -61,6 +63,10 @@ test-node: $(STAMPS)/node ## the Node package: conformance, idioms, types, packa
 		$$node --test --test-reporter=dot tests/idioms.test.mjs tests/hosting.test.mjs tests/cases.test.mjs tests/memory.test.mjs || exit 1; \
 	done
 
+test-c: $(STAMPS)/c ## the C interface: conformance
+	$(MAKE) --no-print-directory conformance HOST=c
+	$(MAKE) --no-print-directory conformance HOST=c SCENARIOS=tests/conformance/scenarios-own
+
 test-real: $(STAMPS)/package $(STAMPS)/model $(STAMPS)/litellm ## a real language model behind llama.cpp's server, and LiteLLM's proxy
 	$(BIN)/python tests/real/serve.py -- $(BIN)/python -m pytest -q tests/real --ignore tests/real/test_litellm.py
 	TURNWHEEL_LITELLM_PYTHON=$(LITELLM)/bin/python $(BIN)/python tests/real/litellm_proxy.py -- \
@@ -71,8 +77,8 @@ record: $(STAMPS)/model $(STAMPS)/litellm ## record anew what the real servers s
 	TURNWHEEL_LITELLM_PYTHON=$(LITELLM)/bin/python $(BIN)/python tests/real/litellm_proxy.py -- \
 		$(BIN)/python tests/real/record.py litellm
 
-conformance: ## make conformance HOST=rust|node SCENARIOS=<dir>: run any folder of scenarios
-	@case "$(HOST)" in rust|node) ;; *) echo "HOST must be rust or node; runners of other hosts come with those hosts"; exit 2;; esac
+conformance: ## make conformance HOST=rust|c|node SCENARIOS=<dir>: run any folder of scenarios
+	@case "$(HOST)" in rust|c|node) ;; *) echo "HOST must be rust, c or node; runners of other hosts come with those hosts"; exit 2;; esac
 	@$(MAKE) --no-print-directory --silent conformance-$(HOST)
 
 conformance-rust:
@@ -80,6 +86,14 @@ conformance-rust:
 
 conformance-node: $(STAMPS)/node
 	@node bindings/node/tests/conformance/run.mjs $(CONFORMANCE)
+
+conformance-c: $(STAMPS)/c
+	@$(MAKE) --no-print-directory --silent -C tests/c PREFIX=$(abspath target/c/prefix) OUT=$(abspath target/c) conformance
+	@target/c/conformance $(CONFORMANCE)
+
+install: ## make install PREFIX=<dir>: libraries, headers, pkg-config and CMake files for C and C++
+	cargo build --quiet --release --locked -p turnwheel-ffi
+	ffi/packaging/install $(CARGO_OUT)/release $(or $(PREFIX),/usr/local)
 
 samples: ## make samples DIR=<dir>: check any folder in the layout of tests/samples
 	@cargo run --quiet --locked -p turnwheel --example check_samples -- $(or $(DIR),tests/samples)
@@ -152,6 +166,12 @@ $(STAMPS)/node-tools: bindings/node/package.json bindings/node/package-lock.json
 # Like the Python package a release build: what users run is what is tested.
 $(STAMPS)/node: $(STAMPS)/node-tools $(NODE_RUST) $(NODE_SOURCES)
 	cd bindings/node && node scripts/build.mjs
+	@touch $@
+
+# What the tests of the C interface build against is what `make install` installs: a release build.
+$(STAMPS)/c: $(C_RUST) tests/machine-setup | $(STAMPS)/machine
+	@tests/machine-setup c
+	$(MAKE) --no-print-directory install PREFIX=target/c/prefix
 	@touch $@
 
 # The reference and the Node it needs, from npm.

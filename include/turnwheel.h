@@ -508,6 +508,20 @@ tw_status tw_agent_dispose(struct tw_agent *agent,
                            struct tw_error **error);
 
 /**
+ * Delivers a notification about an agent from outside (EVT-13), to every listener that hears the agent.
+ *
+ * `event`: `agent/created`, `agent/disposed`, `agent/status`, `agent/error` or one of `agent/inbox/…`. `payload` has the
+ * event's members: `{"message"?, "turn"?, "step"?, "status"?, "error"?}`.
+ *
+ * Statuses: `UNKNOWN_OPTION` for an event that does not exist, `INVALID_ARGUMENT` for one that only the library tells,
+ * `INVALID_MESSAGE`, `DISPOSED`.
+ */
+tw_status tw_agent_emit(struct tw_agent *agent,
+                        struct tw_str event,
+                        struct tw_str payload,
+                        struct tw_error **error);
+
+/**
  * The version of the interface that the library has. Compare it with `TW_ABI_VERSION` of the header.
  */
 uint32_t tw_abi_version(void);
@@ -526,6 +540,15 @@ uint64_t tw_handle_count(void);
  * The stable name of a status, for example `DUPLICATE_MESSAGE`; `UNKNOWN` for a number that is none. Static.
  */
 const char *tw_status_name(tw_status status);
+
+/**
+ * The library's own texts that reach a model, as a JSON object by key, for example `TOOL_ABORTED`: for programs that
+ * recognize them in a log.
+ *
+ * The caller owns `*texts`.
+ */
+tw_status tw_texts(struct tw_buf **texts,
+                   struct tw_error **error);
 
 /**
  * Copies text into a buffer that the library owns, for outputs of callbacks.

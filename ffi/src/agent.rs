@@ -395,3 +395,24 @@ pub extern "C" fn tw_agent_dispose(
         }
     })
 }
+
+/// Delivers a notification about an agent from outside (EVT-13), to every listener that hears the agent.
+///
+/// `event`: `agent/created`, `agent/disposed`, `agent/status`, `agent/error` or one of `agent/inbox/…`. `payload` has the
+/// event's members: `{"message"?, "turn"?, "step"?, "status"?, "error"?}`.
+///
+/// Statuses: `UNKNOWN_OPTION` for an event that does not exist, `INVALID_ARGUMENT` for one that only the library tells,
+/// `INVALID_MESSAGE`, `DISPOSED`.
+#[unsafe(no_mangle)]
+pub extern "C" fn tw_agent_emit(
+    agent: *mut tw_agent,
+    event: tw_str,
+    payload: tw_str,
+    error: *mut *mut tw_error,
+) -> tw_status {
+    enter(error, || {
+        let (event, payload) = (name(event, "event")?, json(payload, "payload")?);
+        on_agent(agent, |_, agent| host::emit(agent, &event, &payload))?;
+        Ok(TW_OK)
+    })
+}

@@ -57,6 +57,15 @@ macro_rules! status_names {
 
 include!("status_names.rs");
 
+/// The library's own texts that reach a model, as a JSON object by key, for example `TOOL_ABORTED`: for programs that
+/// recognize them in a log.
+///
+/// The caller owns `*texts`.
+#[unsafe(no_mangle)]
+pub extern "C" fn tw_texts(texts: *mut *mut tw_buf, error: *mut *mut tw_error) -> tw_status {
+    enter(error, || Ok(out(texts, "texts")?.text(turnwheel::host::texts_value().to_text())))
+}
+
 /// Copies text into a buffer that the library owns, for outputs of callbacks.
 ///
 /// Statuses: `INVALID_ARGUMENT` for text that is not UTF-8. The caller owns `*buf`.

@@ -89,21 +89,7 @@ pub fn codes(arguments: &Arguments) -> Option<Js> {
 
 /// `texts() -> json`: the runtime's own texts that reach a model, by key.
 pub fn texts(arguments: &Arguments) -> Option<Js> {
-    use turnwheel::texts;
-    let texts = turnwheel::json!({
-        "TOOL_ABORTED_BEFORE_DISPATCH": texts::TOOL_ABORTED_BEFORE_DISPATCH,
-        "TOOL_ABORTED": texts::TOOL_ABORTED,
-        "TOOL_NOT_STARTED": texts::TOOL_NOT_STARTED,
-        "TOOL_OUTCOME_UNKNOWN": texts::TOOL_OUTCOME_UNKNOWN,
-        "TOOL_SCHEDULER_FAILED": texts::TOOL_SCHEDULER_FAILED,
-        "UNKNOWN_TOOL": texts::UNKNOWN_TOOL,
-        "INVALID_ARGS": texts::INVALID_ARGS,
-        "CONTEXT_SNAPSHOT": texts::CONTEXT_SNAPSHOT,
-        "CONTEXT_CLEARED": texts::CONTEXT_CLEARED,
-        "HARNESS_IDENTITY": texts::HARNESS_IDENTITY,
-        "RESULT_BLOCKED": texts::RESULT_BLOCKED,
-    });
-    Some(arguments.env.text(&texts.to_text()))
+    Some(arguments.env.text(&host::texts_value().to_text()))
 }
 
 /// `open(realm, options) -> core`

@@ -7,13 +7,12 @@ use crate::promises::Answer;
 use crate::raw::{Arguments, Js};
 use std::rc::Rc;
 use std::sync::Arc;
-use turnwheel::agent::{Notice, NoticeKind};
 use turnwheel::error::{Code, Error, Result};
 use turnwheel::host;
 use turnwheel::json::{Object, Value};
 use turnwheel::llm::Chunk;
 use turnwheel::session::{Event, EventData, SurfaceOp, fold_consumed_work};
-use turnwheel::{AgentStatus, Block, Session};
+use turnwheel::{Block, Session};
 
 fn seat(host: &Rc<Host>, arguments: &Arguments) -> Result<Rc<Seat>> {
     host.get::<Seat>(arguments.key(1))
@@ -158,41 +157,7 @@ pub fn emit(arguments: &Arguments) -> Option<Js> {
     call(arguments, |host| {
         let (agent, value) = (host.agent(arguments.key(1))?, json_at(arguments, 2)?);
         let name = value.get("event").and_then(Value::as_str).unwrap_or_default();
-        let kind = NoticeKind::parse(name).ok_or_else(|| turnwheel::agent::unknown_event(name))?;
-        let message = || -> Result<_> {
-            let given = value.get("message").cloned().unwrap_or(Value::Null);
-            Ok(Arc::new(host::message(&given, || host.runtime.next_id())?))
-        };
-        let number = |key: &str| value.get(key).and_then(Value::as_u64).unwrap_or_default();
-        let own = agent.clone();
-        let notice = match kind {
-            NoticeKind::Created => Notice::Created { agent: own },
-            NoticeKind::Disposed => Notice::Disposed { agent: own },
-            NoticeKind::Inserted => Notice::Inserted { agent: own, message: message()? },
-            NoticeKind::Discarded => Notice::Discarded { agent: own, message: message()? },
-            NoticeKind::Claimed => Notice::Claimed { agent: own, message: message()?, turn: number("turn") },
-            NoticeKind::Status => {
-                let is_running = value.get("status").and_then(Value::as_str) == Some("running");
-                let status = if is_running { AgentStatus::Running } else { AgentStatus::Idle };
-                Notice::Status { agent: own, status }
-            }
-            NoticeKind::Error => {
-                let error = host::error_from_value(value.get("error").unwrap_or(&Value::Null));
-                Notice::Error { agent: own, turn: number("turn"), step: number("step"), error }
-            }
-            NoticeKind::SessionStart
-            | NoticeKind::SessionCreated
-            | NoticeKind::SessionDisposed
-            | NoticeKind::SessionEvent
-            | NoticeKind::ToolResult
-            | NoticeKind::ToolsChanged
-            | NoticeKind::PromptChanged
-            | NoticeKind::ConfigStartFailed => {
-                return Err(Error::new(Code::InvalidArgument, format!("{name} is told by the runtime only")));
-            }
-        };
-        let (scope, root) = (agent.ctx()?.scope(), host.ctx.root());
-        root.hub.emit(&root.scopes, scope, kind, || notice);
+        host::emit(&agent, name, &value)?;
         Ok(None)
     })
 }

@@ -8,6 +8,7 @@
 mod adapters;
 mod compose;
 mod decisions;
+mod emit;
 mod feed;
 #[cfg(feature = "http")]
 mod http_adapters;
@@ -22,6 +23,7 @@ pub use compose::{
     AgentSetup, Setup, budget, cancel_cause, context_builder, message, model_choice, open_agent, prompt_input, target,
     tool, tool_call_value, tool_output,
 };
+pub use emit::{emit, texts_value};
 pub use feed::{ChunkSink, HostAdapter, Producing, request_value};
 #[cfg(feature = "http")]
 pub use http_adapters::{HTTP_ADAPTERS, KeyCallback, http_adapter};
