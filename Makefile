@@ -63,9 +63,10 @@ test-node: $(STAMPS)/node ## the Node package: conformance, idioms, types, packa
 		$$node --test --test-reporter=dot tests/idioms.test.mjs tests/hosting.test.mjs tests/cases.test.mjs tests/memory.test.mjs || exit 1; \
 	done
 
-test-c: $(STAMPS)/c ## the C interface: conformance
+test-c: $(STAMPS)/c ## C and C++: conformance, headers, examples, build systems
 	$(MAKE) --no-print-directory conformance HOST=c
 	$(MAKE) --no-print-directory conformance HOST=c SCENARIOS=tests/conformance/scenarios-own
+	tests/c/run target/c/prefix target/c
 
 test-real: $(STAMPS)/package $(STAMPS)/model $(STAMPS)/litellm ## a real language model behind llama.cpp's server, and LiteLLM's proxy
 	$(BIN)/python tests/real/serve.py -- $(BIN)/python -m pytest -q tests/real --ignore tests/real/test_litellm.py

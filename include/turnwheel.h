@@ -1281,13 +1281,13 @@ tw_status tw_notice_fail(const struct tw_notice *notice, struct tw_str why, stru
  * Mounts a plug-in. `body` runs soon, through a context of its own, while every required service is there, and again
  * when a provider changes; what it registers is undone with it.
  *
- * `requires`: a JSON list of service names, or empty.
+ * `required`: a JSON list of service names, or empty.
  *
  * Statuses: `INVALID_ARGUMENT`, `INACTIVE_EFFECT`. `drop` frees `user_data` when the plug-in is gone. The caller owns
  * `*plugin`.
  */
 tw_status tw_context_plugin(struct tw_context *context,
-                            struct tw_str requires,
+                            struct tw_str required,
                             tw_setup_fn body,
                             void *user_data,
                             tw_drop_fn drop,

@@ -18,14 +18,14 @@ struct Mounted(Rc<Plugin>, Runtime);
 /// Mounts a plug-in. `body` runs soon, through a context of its own, while every required service is there, and again
 /// when a provider changes; what it registers is undone with it.
 ///
-/// `requires`: a JSON list of service names, or empty.
+/// `required`: a JSON list of service names, or empty.
 ///
 /// Statuses: `INVALID_ARGUMENT`, `INACTIVE_EFFECT`. `drop` frees `user_data` when the plug-in is gone. The caller owns
 /// `*plugin`.
 #[unsafe(no_mangle)]
 pub extern "C" fn tw_context_plugin(
     context: *mut tw_context,
-    requires: tw_str,
+    required: tw_str,
     body: tw_setup_fn,
     user_data: *mut c_void,
     drop: tw_drop_fn,
@@ -34,11 +34,11 @@ pub extern "C" fn tw_context_plugin(
 ) -> tw_status {
     let user = UserData::new(user_data, drop);
     enter(error, || {
-        let (requires, body, target) =
-            (services(&json(requires, "requires")?)?, function(body)?, out(plugin, "plugin")?);
+        let (required, body, target) =
+            (services(&json(required, "required")?)?, function(body)?, out(plugin, "plugin")?);
         let handle = on_context(context, move |core, ctx| {
             let (weak, user) = (Rc::downgrade(core), Rc::new(user));
-            let names: Vec<_> = requires.iter().map(String::as_str).collect();
+            let names: Vec<_> = required.iter().map(String::as_str).collect();
             let plugin = ctx.inject(&names, move |ctx| {
                 let (weak, user) = (weak.clone(), user.clone());
                 async move {
@@ -55,7 +55,7 @@ pub extern "C" fn tw_context_plugin(
 }
 
 fn services(given: &Value) -> Result<Vec<String>> {
-    let bad = || Error::new(Code::InvalidArgument, "`requires` is a list of service names");
+    let bad = || Error::new(Code::InvalidArgument, "`required` is a list of service names");
     match given {
         Value::Null => Ok(Vec::new()),
         _ => given
