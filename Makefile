@@ -22,7 +22,7 @@ NODE_RUST    := $(shell find core bindings/node/src -name '*.rs') $(shell find .
 C_RUST       := $(shell find core ffi/src -name '*.rs') $(wildcard ffi/packaging/* include/*) ffi/Cargo.toml core/Cargo.toml Cargo.toml Cargo.lock
 NODE_SOURCES := $(shell find bindings/node/ts -name '*.ts') $(wildcard bindings/node/scripts/*.mjs) bindings/node/package.json bindings/node/tsconfig.json
 
-.PHONY: record help demo demo-real test lint test-rust test-python test-node test-c test-real conformance conformance-rust conformance-node conformance-c install samples interchange sim crash bench bench-wires bench-open bench-node fuzz clean
+.PHONY: record help demo demo-real test lint test-rust test-python test-node test-c test-real conformance conformance-rust conformance-node conformance-c install dist samples interchange sim crash bench bench-wires bench-open bench-node fuzz clean
 
 CONFORMANCE = --pending tests/conformance/pending.txt --decisions tests/conformance/decisions $(or $(SCENARIOS),tests/conformance/scenarios)
 
@@ -67,6 +67,8 @@ test-c: $(STAMPS)/c ## C and C++: conformance, headers, examples, build systems
 	$(MAKE) --no-print-directory conformance HOST=c
 	$(MAKE) --no-print-directory conformance HOST=c SCENARIOS=tests/conformance/scenarios-own
 	tests/c/run target/c/prefix target/c
+	$(MAKE) --no-print-directory dist
+	tests/c/unpacked target/dist
 
 test-real: $(STAMPS)/package $(STAMPS)/model $(STAMPS)/litellm ## a real language model behind llama.cpp's server, and LiteLLM's proxy
 	$(BIN)/python tests/real/serve.py -- $(BIN)/python -m pytest -q tests/real --ignore tests/real/test_litellm.py
@@ -95,6 +97,10 @@ conformance-c: $(STAMPS)/c
 install: ## make install PREFIX=<dir>: libraries, headers, pkg-config and CMake files for C and C++
 	cargo build --quiet --release --locked -p turnwheel-ffi
 	ffi/packaging/install $(CARGO_OUT)/release $(or $(PREFIX),/usr/local)
+
+dist: ## a tarball for C and C++ users without Rust: target/dist/turnwheel-VERSION-MACHINE.tar.gz
+	cargo build --quiet --release --locked -p turnwheel-ffi
+	ffi/packaging/dist $(CARGO_OUT)/release target/dist
 
 samples: ## make samples DIR=<dir>: check any folder in the layout of tests/samples
 	@cargo run --quiet --locked -p turnwheel --example check_samples -- $(or $(DIR),tests/samples)
