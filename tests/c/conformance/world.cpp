@@ -92,7 +92,16 @@ World::World(Json given) : scenario(std::move(given)), recorder(*this) {
     begin_lifetime();
 }
 
-World::~World() { gates.forget_holders(); }
+World::~World() { abandon(); }
+
+void World::abandon() {
+    is_abandoning() = true;
+    gates.forget_holders();
+    // A handle frees what it had when its place is taken.
+    context_ = Context();
+    runtime_ = Runtime();
+    is_abandoning() = false;
+}
 
 void World::begin_lifetime() {
     lifetime += 1;
@@ -111,10 +120,7 @@ void World::begin_lifetime() {
 
 void World::next_lifetime() {
     recorder.freeze();
-    gates.forget_holders();
-    // A handle frees what it had when its place is taken.
-    context_ = Context();
-    runtime_ = Runtime();
+    abandon();
     begin_lifetime();
 }
 

@@ -93,6 +93,7 @@ class World {
     void report(const std::string &name, tw_future *future);
 
   private:
+    void abandon();
     void compose();
     void register_additions();
     void register_inputs(tw_context *to, const Json &agent);
