@@ -76,7 +76,7 @@ fn exactly(max_retries: u64) -> RouteOptions {
 
 fn data_of(agent: &Agent, kind: &str) -> Vec<Value> {
     let found = events(agent).into_iter().filter(|event| event.kind() == kind);
-    found.map(|event| parse(&event.json()).unwrap().get("data").unwrap().clone()).collect()
+    found.map(|event| parse(event.json()).unwrap().get("data").unwrap().clone()).collect()
 }
 
 fn numbers(values: &[Value], key: &str) -> Vec<f64> {

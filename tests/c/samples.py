@@ -1,4 +1,4 @@
-"""Writes the samples of a guide as files and prints their names: a block of C or C++, and the `text` block behind it."""
+"""Writes the samples of a guide as files and prints their names: a block of C or C++ and the `text` block behind it."""
 
 import re
 import sys

@@ -109,7 +109,10 @@ class JsonlStore:
 
 @dataclass(frozen=True, slots=True)
 class SqliteStore:
-    """Sessions in one SQLite database at ``path``, made by the first write. Batches of many sessions share a transaction."""
+    """Sessions in one SQLite database at ``path``, made by the first write.
+
+    Batches of many sessions share a transaction.
+    """
 
     path: str | os.PathLike[str]
 
