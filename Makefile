@@ -22,7 +22,7 @@ NODE_RUST    := $(shell find core bindings/node/src -name '*.rs') $(shell find .
 C_RUST       := $(shell find core ffi/src -name '*.rs') $(wildcard ffi/packaging/* include/*) ffi/Cargo.toml core/Cargo.toml Cargo.toml Cargo.lock
 NODE_SOURCES := $(shell find bindings/node/ts -name '*.ts') $(wildcard bindings/node/scripts/*.mjs) bindings/node/package.json bindings/node/tsconfig.json
 
-.PHONY: record help demo demo-real test lint test-rust test-python test-node test-c test-real conformance conformance-rust conformance-node conformance-c install dist samples interchange sim crash bench bench-wires bench-open bench-node fuzz clean
+.PHONY: record help demo demo-real test lint test-rust test-python test-node test-c family test-real conformance conformance-rust conformance-node conformance-c install dist samples interchange sanitize header sim crash bench bench-wires bench-open bench-node fuzz clean
 
 CONFORMANCE = --pending tests/conformance/pending.txt --decisions tests/conformance/decisions $(or $(SCENARIOS),tests/conformance/scenarios)
 
@@ -35,7 +35,7 @@ demo: $(STAMPS)/package ## run the main job offline, or on TURNWHEEL_BASE_URL
 demo-real: $(STAMPS)/package $(STAMPS)/model ## run the main job on a real local model
 	$(BIN)/python tests/real/serve.py -- $(BIN)/python examples/python/demo.py
 
-test: lint test-rust test-python test-node test-c test-real interchange ## run every test of every language
+test: lint test-rust test-python test-node test-c family test-real interchange ## run every test of every language
 
 lint: $(STAMPS)/tools ## formatters, linters and type checkers
 	cargo fmt --all --check
@@ -69,6 +69,10 @@ test-c: $(STAMPS)/c ## C and C++: conformance, headers, examples, build systems
 	tests/c/run target/c/prefix target/c
 	$(MAKE) --no-print-directory dist
 	tests/c/unpacked target/dist
+
+family: $(STAMPS)/package $(STAMPS)/node $(STAMPS)/c ## one session begun in Python, continued in Node and ended in C
+	gcc -std=gnu11 examples/c/assistant.c -o target/c/family -Itarget/c/prefix/include -Ltarget/c/prefix/lib -lturnwheel
+	LD_LIBRARY_PATH=target/c/prefix/lib $(BIN)/python tests/interchange/family.py bindings/node target/c/family
 
 test-real: $(STAMPS)/package $(STAMPS)/model $(STAMPS)/litellm ## a real language model behind llama.cpp's server, and LiteLLM's proxy
 	$(BIN)/python tests/real/serve.py -- $(BIN)/python -m pytest -q tests/real --ignore tests/real/test_litellm.py
