@@ -37,6 +37,7 @@ test('the packed package runs the README program in an empty project, as ESM and
   const installed = readdirSync(join(project, 'node_modules')).filter((name) => name.startsWith('turnwheel'));
   assert.deepEqual(installed, ['turnwheel', 'turnwheel-linux-x64-gnu'], 'one library, and it is this machine’s');
   const [readme] = programsOf(join(packageRoot, 'README.md'));
+  assert.deepEqual(programsOf(join(projectRoot, 'README.md')), [readme], 'the project shows the same program');
   writeFileSync(join(project, 'readme.mjs'), readme);
   const env = { ...process.env, TURNWHEEL_BASE_URL: '' };
   assert.equal(await succeeds(process.execPath, ['readme.mjs'], { cwd: project, env }), 'Hello from a script.');
