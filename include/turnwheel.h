@@ -624,6 +624,8 @@ tw_status tw_runtime_close(struct tw_runtime *runtime,
 /**
  * Ends a runtime without waiting: tasks are dropped, what is not durable yet may be lost. NULL is allowed, and so is a
  * call inside a callback: the end comes when it has returned. Never blocks, so callbacks that run now may still run.
+ * Listeners may hear of what ends here (an aborted turn, a disposed agent) a last time; what they call answers
+ * `RUNTIME_CLOSED`.
  */
 void tw_runtime_free(struct tw_runtime *runtime);
 

@@ -192,6 +192,8 @@ pub extern "C" fn tw_runtime_close(runtime: *mut tw_runtime, error: *mut *mut tw
 
 /// Ends a runtime without waiting: tasks are dropped, what is not durable yet may be lost. NULL is allowed, and so is a
 /// call inside a callback: the end comes when it has returned. Never blocks, so callbacks that run now may still run.
+/// Listeners may hear of what ends here (an aborted turn, a disposed agent) a last time; what they call answers
+/// `RUNTIME_CLOSED`.
 #[unsafe(no_mangle)]
 pub extern "C" fn tw_runtime_free(runtime: *mut tw_runtime) {
     release(runtime);

@@ -18,3 +18,11 @@ fn every_row_names_a_function_or_a_reason() {
         assert!(symbols.contains(function) || (function.is_empty() && !reason.is_empty()), "{what}: {function:?}");
     }
 }
+
+#[test]
+fn every_public_thing_has_a_row() {
+    let here: BTreeSet<_> = rows(include_str!("../../tests/parity/c.md")).map(|row| row[0].to_owned()).collect();
+    for row in rows(include_str!("../../tests/parity/hosts.md")) {
+        assert!(here.contains(row[0]), "tests/parity/c.md has no row for {:?}", row[0]);
+    }
+}
