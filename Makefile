@@ -57,7 +57,7 @@ test-python: $(STAMPS)/package ## the Python package, its types and its examples
 test-node: $(STAMPS)/node ## the Node package: conformance, idioms, types, packages, examples
 	$(MAKE) --no-print-directory conformance HOST=node
 	$(MAKE) --no-print-directory conformance HOST=node SCENARIOS=tests/conformance/scenarios-own
-	cd bindings/node && node --test --test-reporter=dot 'tests/*.test.mjs'
+	cd bindings/node && node --test --test-reporter=dot tests/*.test.mjs
 	cd bindings/node && for node in $(OTHER_NODES); do \
 		$$node tests/conformance/run.mjs --decisions ../../tests/conformance/decisions ../../tests/conformance/scenarios && \
 		$$node --test --test-reporter=dot tests/idioms.test.mjs tests/hosting.test.mjs tests/cases.test.mjs tests/memory.test.mjs || exit 1; \

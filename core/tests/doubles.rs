@@ -158,7 +158,7 @@ fn no_secret_is_left_behind_by_a_run() {
         let agent = open(&ctx, &format!("agent-{number}"));
         let result = ctx.runtime().block_on(agent.run("hi").unwrap());
         shown.push_str(&format!("{result:?}"));
-        events(&agent).iter().for_each(|event| shown.push_str(&event.json()));
+        events(&agent).iter().for_each(|event| shown.push_str(event.json()));
         assert!(served.recv().unwrap().contains(KEY), "the key was really sent");
         ctx.runtime().block_on(ctx.close()).unwrap();
     }
