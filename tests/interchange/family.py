@@ -64,7 +64,7 @@ def check(events: list[tw.Event]) -> None:
     assert [turn for turn, _ in closed] == opened
     assert [kind for _, kind in closed] == ["interrupted", "completed", "completed", "completed"], closed
     calls = [event.data["callId"] for event in events if event.type == "tool/call"]
-    results = [event.data["callId"] for event in events if event.type == "tool/result"]
+    results = [event.data["message"]["source"]["callId"] for event in events if event.type == "tool/result"]
     assert calls and calls == results, (calls, results)
 
 

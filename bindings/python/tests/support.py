@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import signal
 import subprocess
 import sys
 import textwrap
@@ -68,4 +70,6 @@ def child(code: str, *arguments: str) -> subprocess.Popen[bytes]:
     """Python in a process of its own, which can import this module."""
     path = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
     command = [sys.executable, "-u", "-c", path + textwrap.dedent(code), *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    # A shell's background job ignores Ctrl-C, and its children inherit that.
+    listen = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=listen)
