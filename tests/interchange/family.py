@@ -1,5 +1,5 @@
-"""One session in three languages: begun in Python and killed in mid-stream, continued in Node, ended in C. Each program is
-the assistant of its language's examples, and they share nothing but the store.
+"""One session in three languages: begun in Python and killed in mid-stream, continued in Node, ended in C. Each program
+is the assistant of its language, and they share nothing but the store.
 
 Usage: family.py NODE_FOLDER C_ASSISTANT, with the built Node package and the built C example."""
 
