@@ -9,6 +9,7 @@ pub mod legacy;
 mod live;
 mod lossless;
 mod pairing;
+mod payload;
 mod reason;
 mod repair;
 mod surface;
