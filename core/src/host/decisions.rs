@@ -14,8 +14,14 @@ use crate::system_prompt::{Assembly, AssemblyRequest, ContextText, Section};
 use crate::tools::{ExecuteRequest, PostDecision, PostExecute, PreDecision, PreExecute, ToolOutcome};
 use std::sync::Arc;
 
+/// A waterfall whose decision has a JSON form, the same in every host.
+pub trait Decided: Waterfall {
+    /// A decision as JSON.
+    fn decided(decision: &Self::Output) -> Value;
+}
+
 /// How a waterfall crosses the border.
-pub(super) trait Bridge: Waterfall {
+pub(super) trait Bridge: Decided {
     /// The turn's signal.
     fn signal(&self) -> Signal;
     /// The payload's own members.
@@ -26,8 +32,6 @@ pub(super) trait Bridge: Waterfall {
         let message = format!("the payload of {} cannot be edited; change the decision instead", Self::NAME);
         Err(Error::new(Code::InvalidArgument, message))
     }
-    /// A decision as JSON.
-    fn decided(decision: &Self::Output) -> Value;
     /// Reads a decision; `inner` is what the continuation decided, if it ran.
     fn decision(value: &Value, inner: Option<Self::Output>) -> Result<Self::Output>;
 }
@@ -83,6 +87,19 @@ impl Bridge for PreStep {
         Ok(())
     }
 
+    fn decision(value: &Value, _inner: Option<PreStepDecision>) -> Result<PreStepDecision> {
+        let options = members(value, "a decision of agent/pre-step")?;
+        let decision = match (kind(value), options.value("messages")) {
+            (Some("reject"), None) => PreStepDecision::Reject,
+            (Some("enter"), Some(entered)) => PreStepDecision::Enter(messages(entered, "`messages`")?),
+            _ => return Err(bad(Self::NAME, "{\"kind\": \"enter\", \"messages\": [...]} or {\"kind\": \"reject\"}")),
+        };
+        options.finish()?;
+        Ok(decision)
+    }
+}
+
+impl Decided for PreStep {
     fn decided(decision: &PreStepDecision) -> Value {
         let mut object = Object::new();
         match decision {
@@ -96,17 +113,6 @@ impl Bridge for PreStep {
         }
         object.into()
     }
-
-    fn decision(value: &Value, _inner: Option<PreStepDecision>) -> Result<PreStepDecision> {
-        let options = members(value, "a decision of agent/pre-step")?;
-        let decision = match (kind(value), options.value("messages")) {
-            (Some("reject"), None) => PreStepDecision::Reject,
-            (Some("enter"), Some(entered)) => PreStepDecision::Enter(messages(entered, "`messages`")?),
-            _ => return Err(bad(Self::NAME, "{\"kind\": \"enter\", \"messages\": [...]} or {\"kind\": \"reject\"}")),
-        };
-        options.finish()?;
-        Ok(decision)
-    }
 }
 
 impl Bridge for RequestEvent {
@@ -119,12 +125,14 @@ impl Bridge for RequestEvent {
         object.insert("step", self.step);
     }
 
-    fn decided(decision: &CallConfig) -> Value {
-        decision.to_value()
-    }
-
     fn decision(value: &Value, _inner: Option<CallConfig>) -> Result<CallConfig> {
         CallConfig::from_value(value)
+    }
+}
+
+impl Decided for RequestEvent {
+    fn decided(decision: &CallConfig) -> Value {
+        decision.to_value()
     }
 }
 
@@ -140,18 +148,20 @@ impl Bridge for RequestErrorEvent {
         object.insert("failure", self.failure.to_value());
     }
 
-    fn decided(decision: &Recovery) -> Value {
-        match decision {
-            Recovery::Retry => "retry".into(),
-            Recovery::Terminal => "terminal".into(),
-        }
-    }
-
     fn decision(value: &Value, _inner: Option<Recovery>) -> Result<Recovery> {
         match kind(value) {
             Some("retry") => Ok(Recovery::Retry),
             Some("terminal") => Ok(Recovery::Terminal),
             _ => Err(bad(Self::NAME, "\"retry\" or \"terminal\"")),
+        }
+    }
+}
+
+impl Decided for RequestErrorEvent {
+    fn decided(decision: &Recovery) -> Value {
+        match decision {
+            Recovery::Retry => "retry".into(),
+            Recovery::Terminal => "terminal".into(),
         }
     }
 }
@@ -162,25 +172,6 @@ impl Bridge for AssemblyRequest {
     }
 
     fn describe(&self, _object: &mut Object) {}
-
-    fn decided(assembly: &Assembly) -> Value {
-        let mut object = Object::new();
-        let sections = assembly.sections.iter().map(
-            |section| crate::json!({"name": section.name, "order": section.order, "text": section.text.to_string()}),
-        );
-        object.insert("sections", sections.collect::<Vec<_>>());
-        let tools = assembly.tools.iter().map(|tool| crate::json::parse(tool.json()).expect("a tool's text is JSON"));
-        object.insert("tools", tools.collect::<Vec<_>>());
-        let mut variables = Object::new();
-        for (name, text) in &assembly.variables {
-            variables.insert(name.as_str(), text.as_deref().map_or(Value::Null, Value::from));
-        }
-        object.insert("variables", variables);
-        let contexts = assembly.contexts.iter();
-        let contexts = contexts.map(|text| crate::json!({"name": text.name, "text": text.text.to_string()}));
-        object.insert("contexts", contexts.collect::<Vec<_>>());
-        object.into()
-    }
 
     /// Members that are left out stay as the continuation decided.
     fn decision(value: &Value, inner: Option<Assembly>) -> Result<Assembly> {
@@ -218,6 +209,27 @@ impl Bridge for AssemblyRequest {
     }
 }
 
+impl Decided for AssemblyRequest {
+    fn decided(assembly: &Assembly) -> Value {
+        let mut object = Object::new();
+        let sections = assembly.sections.iter().map(
+            |section| crate::json!({"name": section.name, "order": section.order, "text": section.text.to_string()}),
+        );
+        object.insert("sections", sections.collect::<Vec<_>>());
+        let tools = assembly.tools.iter().map(|tool| crate::json::parse(tool.json()).expect("a tool's text is JSON"));
+        object.insert("tools", tools.collect::<Vec<_>>());
+        let mut variables = Object::new();
+        for (name, text) in &assembly.variables {
+            variables.insert(name.as_str(), text.as_deref().map_or(Value::Null, Value::from));
+        }
+        object.insert("variables", variables);
+        let contexts = assembly.contexts.iter();
+        let contexts = contexts.map(|text| crate::json!({"name": text.name, "text": text.text.to_string()}));
+        object.insert("contexts", contexts.collect::<Vec<_>>());
+        object.into()
+    }
+}
+
 impl Bridge for PreExecute {
     fn signal(&self) -> Signal {
         self.call.signal.clone()
@@ -225,15 +237,6 @@ impl Bridge for PreExecute {
 
     fn describe(&self, object: &mut Object) {
         call_members(&self.call, object);
-    }
-
-    fn decided(decision: &PreDecision) -> Value {
-        match decision {
-            PreDecision::Allow => crate::json!({"kind": "allow"}),
-            PreDecision::Deny(reason) => crate::json!({"kind": "deny", "reason": reason}),
-            PreDecision::Ask(Some(reason)) => crate::json!({"kind": "ask", "reason": reason}),
-            PreDecision::Ask(None) => crate::json!({"kind": "ask"}),
-        }
     }
 
     fn decision(value: &Value, _inner: Option<PreDecision>) -> Result<PreDecision> {
@@ -252,6 +255,17 @@ impl Bridge for PreExecute {
     }
 }
 
+impl Decided for PreExecute {
+    fn decided(decision: &PreDecision) -> Value {
+        match decision {
+            PreDecision::Allow => crate::json!({"kind": "allow"}),
+            PreDecision::Deny(reason) => crate::json!({"kind": "deny", "reason": reason}),
+            PreDecision::Ask(Some(reason)) => crate::json!({"kind": "ask", "reason": reason}),
+            PreDecision::Ask(None) => crate::json!({"kind": "ask"}),
+        }
+    }
+}
+
 impl Bridge for ExecuteRequest {
     fn signal(&self) -> Signal {
         self.signal.borrow().clone()
@@ -259,10 +273,6 @@ impl Bridge for ExecuteRequest {
 
     fn describe(&self, object: &mut Object) {
         call_members(&self.call, object);
-    }
-
-    fn decided(outcome: &ToolOutcome) -> Value {
-        outcome_value(outcome)
     }
 
     fn decision(value: &Value, _inner: Option<ToolOutcome>) -> Result<ToolOutcome> {
@@ -286,6 +296,12 @@ impl Bridge for ExecuteRequest {
     }
 }
 
+impl Decided for ExecuteRequest {
+    fn decided(outcome: &ToolOutcome) -> Value {
+        outcome_value(outcome)
+    }
+}
+
 impl Bridge for PostExecute {
     fn signal(&self) -> Signal {
         self.call.signal.clone()
@@ -294,27 +310,6 @@ impl Bridge for PostExecute {
     fn describe(&self, object: &mut Object) {
         call_members(&self.call, object);
         outcome_members(&self.outcome, object);
-    }
-
-    fn decided(decision: &PostDecision) -> Value {
-        let mut object = Object::new();
-        let contexts = match decision {
-            PostDecision::Accept { content, value, contexts } => {
-                object.insert("kind", "accept");
-                object.insert_some("content", content.as_deref().map(block_list));
-                object.insert_some("value", value.clone());
-                contexts
-            }
-            PostDecision::Block { feedback, contexts } => {
-                object.insert("kind", "block");
-                object.insert("feedback", block_list(feedback));
-                contexts
-            }
-        };
-        if !contexts.is_empty() {
-            object.insert("contexts", list(contexts));
-        }
-        object.into()
     }
 
     fn decision(value: &Value, _inner: Option<PostDecision>) -> Result<PostDecision> {
@@ -336,5 +331,28 @@ impl Bridge for PostExecute {
         };
         options.finish()?;
         Ok(decision)
+    }
+}
+
+impl Decided for PostExecute {
+    fn decided(decision: &PostDecision) -> Value {
+        let mut object = Object::new();
+        let contexts = match decision {
+            PostDecision::Accept { content, value, contexts } => {
+                object.insert("kind", "accept");
+                object.insert_some("content", content.as_deref().map(block_list));
+                object.insert_some("value", value.clone());
+                contexts
+            }
+            PostDecision::Block { feedback, contexts } => {
+                object.insert("kind", "block");
+                object.insert("feedback", block_list(feedback));
+                contexts
+            }
+        };
+        if !contexts.is_empty() {
+            object.insert("contexts", list(contexts));
+        }
+        object.into()
     }
 }

@@ -15,6 +15,7 @@ mod http_adapters;
 mod listen;
 mod notices;
 mod options;
+mod reports;
 mod results;
 mod routes;
 
@@ -23,6 +24,7 @@ pub use compose::{
     AgentSetup, Setup, budget, cancel_cause, context_builder, message, model_choice, open_agent, prompt_input, target,
     tool, tool_call_value, tool_output,
 };
+pub use decisions::Decided;
 pub use emit::{emit, texts_value};
 pub use feed::{ChunkSink, HostAdapter, Producing, request_value};
 #[cfg(feature = "http")]
@@ -30,6 +32,7 @@ pub use http_adapters::{HTTP_ADAPTERS, KeyCallback, http_adapter};
 pub use listen::{HostListener, HostNext, ListenOptions, Listening, WaterfallEvent, check_event_name, listen};
 pub use notices::{event_text, notice_text, notice_value};
 pub use options::{Options, Spelling};
+pub use reports::{Severity, forward_reports};
 pub use results::{
     append_raw, approval_value, error_from_value, error_value, outcome_value, receipt_value, run_value, session_value,
     work_value,

@@ -60,19 +60,6 @@ impl Bridge for PreStep {
         Ok(())
     }
 
-    fn decided(decision: &PreStepDecision) -> Value {
-        match decision {
-            PreStepDecision::Enter(messages) => {
-                let messages = messages.iter().map(|message| message.to_value()).collect::<Vec<_>>();
-                let mut object = turnwheel::json::Object::new();
-                object.insert("kind", "enter");
-                object.insert("messages", messages);
-                object.into()
-            }
-            PreStepDecision::Reject => turnwheel::json!({"kind": "reject"}),
-        }
-    }
-
     fn decision(value: &Value, _inner: Option<PreStepDecision>) -> Result<PreStepDecision> {
         match kind(value) {
             Some("reject") => Ok(PreStepDecision::Reject),
@@ -94,10 +81,6 @@ impl Bridge for RequestEvent {
         data.set_item("step", self.step)
     }
 
-    fn decided(decision: &CallConfig) -> Value {
-        decision.to_value()
-    }
-
     fn decision(value: &Value, _inner: Option<CallConfig>) -> Result<CallConfig> {
         CallConfig::from_value(value)
     }
@@ -113,13 +96,6 @@ impl Bridge for RequestErrorEvent {
         data.set_item("step", self.step)?;
         data.set_item("provider", &self.provider)?;
         data.set_item("failure", convert::to_py(py, &self.failure.to_value())?)
-    }
-
-    fn decided(decision: &Recovery) -> Value {
-        match decision {
-            Recovery::Retry => "retry".into(),
-            Recovery::Terminal => "terminal".into(),
-        }
     }
 
     fn decision(value: &Value, _inner: Option<Recovery>) -> Result<Recovery> {
@@ -138,25 +114,6 @@ impl Bridge for AssemblyRequest {
 
     fn describe(&self, _py: Python<'_>, _data: &Bound<'_, PyDict>) -> PyResult<()> {
         Ok(())
-    }
-
-    fn decided(assembly: &Assembly) -> Value {
-        let mut object = turnwheel::json::Object::new();
-        let sections = assembly.sections.iter().map(
-            |section| turnwheel::json!({"name": section.name, "order": section.order, "text": section.text.to_string()}),
-        );
-        object.insert("sections", sections.collect::<Vec<_>>());
-        let tools = assembly.tools.iter().map(|tool| turnwheel::json::parse(tool.json()).unwrap_or(Value::Null));
-        object.insert("tools", tools.collect::<Vec<_>>());
-        let mut variables = turnwheel::json::Object::new();
-        for (name, text) in &assembly.variables {
-            variables.insert(name.as_str(), text.as_deref().map_or(Value::Null, Value::from));
-        }
-        object.insert("variables", variables);
-        let contexts = assembly.contexts.iter();
-        let contexts = contexts.map(|text| turnwheel::json!({"name": text.name, "text": text.text.to_string()}));
-        object.insert("contexts", contexts.collect::<Vec<_>>());
-        object.into()
     }
 
     fn decision(value: &Value, inner: Option<Assembly>) -> Result<Assembly> {
@@ -200,15 +157,6 @@ impl Bridge for PreExecute {
         notices::call_members(py, data, &self.call)
     }
 
-    fn decided(decision: &PreDecision) -> Value {
-        match decision {
-            PreDecision::Allow => turnwheel::json!({"kind": "allow"}),
-            PreDecision::Deny(reason) => turnwheel::json!({"kind": "deny", "reason": reason}),
-            PreDecision::Ask(Some(reason)) => turnwheel::json!({"kind": "ask", "reason": reason}),
-            PreDecision::Ask(None) => turnwheel::json!({"kind": "ask"}),
-        }
-    }
-
     fn decision(value: &Value, _inner: Option<PreDecision>) -> Result<PreDecision> {
         let reason = given(value, "reason").and_then(Value::as_str).map(str::to_owned);
         match (kind(value), reason) {
@@ -231,28 +179,6 @@ impl Bridge for PostExecute {
     fn describe(&self, py: Python<'_>, data: &Bound<'_, PyDict>) -> PyResult<()> {
         notices::call_members(py, data, &self.call)?;
         notices::outcome_members(py, data, &self.outcome)
-    }
-
-    fn decided(decision: &PostDecision) -> Value {
-        let mut object = turnwheel::json::Object::new();
-        let list = |blocks: &[Block]| blocks.iter().map(Block::to_value).collect::<Vec<_>>();
-        let contexts = match decision {
-            PostDecision::Accept { content, value, contexts } => {
-                object.insert("kind", "accept");
-                object.insert_some("content", content.as_deref().map(list));
-                object.insert_some("value", value.clone());
-                contexts
-            }
-            PostDecision::Block { feedback, contexts } => {
-                object.insert("kind", "block");
-                object.insert("feedback", list(feedback));
-                contexts
-            }
-        };
-        if !contexts.is_empty() {
-            object.insert("contexts", contexts.iter().map(|message| message.to_value()).collect::<Vec<_>>());
-        }
-        object.into()
     }
 
     fn decision(value: &Value, _inner: Option<PostDecision>) -> Result<PostDecision> {

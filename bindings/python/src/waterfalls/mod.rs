@@ -17,6 +17,7 @@ use std::rc::Rc;
 use turnwheel::agent::{PreStep, RequestErrorEvent, RequestEvent, TurnStopping, Waterfall};
 use turnwheel::context::Registration;
 use turnwheel::error::{Code, Error, Result};
+use turnwheel::host::Decided;
 use turnwheel::json::Value;
 use turnwheel::runtime::Signal;
 use turnwheel::system_prompt::AssemblyRequest;
@@ -44,7 +45,7 @@ pub fn register(
 }
 
 /// How a waterfall crosses the border.
-trait Bridge: Waterfall {
+trait Bridge: Decided {
     fn signal(&self) -> &Signal;
     /// The payload's own members.
     fn describe(&self, py: Python<'_>, data: &Bound<'_, PyDict>) -> PyResult<()>;
@@ -52,7 +53,6 @@ trait Bridge: Waterfall {
     fn take_back(&self, _payload: &Bound<'_, PyAny>) -> PyResult<()> {
         Ok(())
     }
-    fn decided(decision: &Self::Output) -> Value;
     /// Reads a decision; `inner` is what the continuation decided, if it ran.
     fn decision(value: &Value, inner: Option<Self::Output>) -> Result<Self::Output>;
 }
