@@ -10,10 +10,9 @@ import pytest
 
 import turnwheel as tw
 
+# Both are set by tests/real/litellm_proxy.py, which starts the proxy.
 BASE = os.environ["TURNWHEEL_BASE_URL"]
-KEY = os.environ.get("TURNWHEEL_KEY", "")
-if not KEY:
-    pytest.skip("the proxy is started by tests/real/litellm_proxy.py", allow_module_level=True)
+KEY = os.environ["TURNWHEEL_KEY"]
 
 # The proxy translates the models of `up-` into the messages wire and those of `flat-` into the responses wire.
 WIRES: dict[str, tuple[Any, str]] = {
