@@ -78,15 +78,15 @@ impl PreparedCall {
     }
 
     fn with_own_replay_state(&self, messages: History) -> History {
+        if !messages.has_foreign_replay_state(&self.siblings) {
+            return messages;
+        }
         let is_foreign = |message: &Message| match message.source() {
             Source::Model { provider, replay_state: Some(_), .. } => {
                 !self.siblings.iter().any(|own| **own == **provider)
             }
             _ => false,
         };
-        if !messages.iter().any(|message| is_foreign(&message)) {
-            return messages;
-        }
         let bare = messages.iter().map(|message| match message.source() {
             Source::Model { provider, model, .. } if is_foreign(&message) => {
                 let source = Source::Model { provider: provider.clone(), model: model.clone(), replay_state: None };
