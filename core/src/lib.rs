@@ -45,6 +45,7 @@ pub mod system_prompt;
 pub mod testing;
 pub mod texts;
 pub mod tools;
+pub mod view;
 
 #[doc(hidden)]
 pub mod __private {

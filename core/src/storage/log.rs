@@ -9,21 +9,30 @@ use crate::error::{Code, Error, Result};
 use crate::json::{self, Value};
 use crate::session::{Event, SessionHeader, Surface, legacy};
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// The event types of plug-ins that a store's logs may hold besides the known ones (D-21). Clones share one list.
 #[derive(Clone, Debug, Default)]
-pub struct EventTypes(Arc<RwLock<HashSet<String>>>);
+pub struct EventTypes {
+    list: Arc<RwLock<HashSet<String>>>,
+    any: Arc<AtomicBool>,
+}
 
 impl EventTypes {
     /// Adds a type.
     pub fn register(&self, kind: impl Into<String>) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(kind.into());
+        self.list.write().unwrap_or_else(PoisonError::into_inner).insert(kind.into());
+    }
+
+    /// Takes every type from now on: for who only looks at a log and cannot have the plug-ins that wrote it.
+    pub fn register_any(&self) {
+        self.any.store(true, Ordering::Relaxed);
     }
 
     /// Whether the type was added.
     pub fn contains(&self, kind: &str) -> bool {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).contains(kind)
+        self.any.load(Ordering::Relaxed) || self.list.read().unwrap_or_else(PoisonError::into_inner).contains(kind)
     }
 }
 

@@ -12,12 +12,16 @@ mod log;
 #[cfg(feature = "jsonl")]
 mod owner;
 #[cfg(feature = "sqlite")]
+mod source;
+#[cfg(feature = "sqlite")]
 pub mod sqlite;
 mod transfer;
 
 pub(crate) use coordinator::SessionSink;
 pub use coordinator::{Coordinator, Durability};
 pub use log::{EventTypes, LogReader};
+#[cfg(feature = "sqlite")]
+pub use source::{LogSource, Verdict};
 pub use transfer::{Copied, copy_session};
 
 use crate::error::Result;

@@ -9,12 +9,14 @@ pub(super) mod files;
 pub(super) mod frames;
 mod header;
 mod layout;
+mod lone;
 mod reader;
 pub(super) mod rows;
 mod tree;
 mod writer;
 
 pub use files::{DiskFiles, FileLayer, Revision};
+pub use lone::{log_text, read_log, read_text};
 
 use super::owner::Owner;
 use super::{SessionWriter, Store, StoredLog};

@@ -73,6 +73,11 @@ impl SqliteStore {
         self.0.event_types.register(kind);
     }
 
+    /// The types its logs may hold.
+    pub(in crate::storage) fn event_types(&self) -> &EventTypes {
+        &self.0.event_types
+    }
+
     /// The database's file.
     pub fn path(&self) -> &Path {
         &self.0.path

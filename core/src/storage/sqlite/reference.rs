@@ -70,6 +70,11 @@ pub struct ReferenceDatabase {
 }
 
 impl ReferenceDatabase {
+    /// The types its logs may hold.
+    pub(in crate::storage) fn event_types(&self) -> &EventTypes {
+        &self.event_types
+    }
+
     /// The database at `path`. Nothing is read yet.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), event_types: EventTypes::default() }
