@@ -20,6 +20,7 @@ mod stores;
 mod stream;
 mod tasks;
 mod tools;
+mod view;
 mod waterfalls;
 
 use pyo3::exceptions::PyImportError;
@@ -84,6 +85,8 @@ mod _turnwheel {
     use super::stream::StreamRef;
     #[pymodule_export]
     use super::tools::{ToolCallRef, check_schema, schema_of_shorthand};
+    #[pymodule_export]
+    use super::view::{LogRef, LogSource, Timeline};
     #[pymodule_export]
     use super::{after_fork_in_child, codes, shutdown, store_cases};
     use pyo3::prelude::*;

@@ -14,7 +14,7 @@
 import atexit as _atexit
 import os as _os
 
-from . import _turnwheel, testing
+from . import _turnwheel, testing, view
 from ._agent import Agent, AgentScope, ConsumedWork, EventStream, Inbox, Message, Receipt, RunResult, Session
 from ._context import Agents, Budget, Context, Opening
 from ._errors import (
@@ -114,4 +114,5 @@ __all__ = [
     "__version__",
     "schema_of_shorthand",
     "testing",
+    "view",
 ]

@@ -1,0 +1,7 @@
+"""``python -m turnwheel``: look at sessions from a shell."""
+
+import sys
+
+from ._cli import main
+
+sys.exit(main())
