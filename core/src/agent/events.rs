@@ -2,7 +2,7 @@
 
 use super::{Agent, AgentStatus};
 use crate::error::{Code, Error, Result};
-use crate::events::{Channel, Snapshot, WaterfallListener, guarded, waterfall};
+use crate::events::{Channel, Dispatch, DispatchCheck, DispatchMode, Snapshot, WaterfallListener, guarded, waterfall};
 use crate::id::SessionId;
 use crate::llm::{CallConfig, Failure, ModelRequest, RetryPolicy};
 use crate::message::Message;
@@ -11,6 +11,7 @@ use crate::scope::{ScopeKey, Scopes};
 use crate::session::{Event, Session};
 use crate::system_prompt::{Assembly, AssemblyRequest};
 use crate::tools::{ExecuteRequest, PostDecision, PostExecute, PreDecision, PreExecute, ToolOutcome, ToolResultNotice};
+use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -285,6 +286,7 @@ macro_rules! waterfalls {
             stopping: Channel<StoppingListener>,
             event_checks: Channel<EventCheck>,
             request_checks: Channel<RequestCheck>,
+            dispatch_checks: Channel<DispatchCheck>,
             $($field: Rc<Channel<WaterfallListener<$payload, $output>>>,)*
         }
 
@@ -354,6 +356,34 @@ impl Hub {
         &self.request_checks
     }
 
+    /// The checks of dispatches.
+    pub fn dispatch_checks(&self) -> &Channel<DispatchCheck> {
+        &self.dispatch_checks
+    }
+
+    /// Asks every dispatch check; the first failure prevents the dispatch (EVT-12).
+    pub(crate) fn check_dispatch(
+        &self,
+        scopes: &Scopes,
+        receiver: Option<ScopeKey>,
+        mode: DispatchMode,
+        name: &'static str,
+        payload: &dyn Any,
+    ) -> Result<()> {
+        if self.dispatch_checks.is_empty() {
+            return Ok(());
+        }
+        let checks = self.dispatch_checks.snapshot(scopes, receiver);
+        let dispatch = Dispatch::new(mode, name, receiver, payload);
+        let _notifying = Notifying::new(&self.notifying);
+        let mut at = 0;
+        while let Some((check, after)) = checks.next(at, &self.dispatch_checks) {
+            at = after;
+            guarded(|| check(&dispatch))?;
+        }
+        Ok(())
+    }
+
     /// Asks every event check; the first failure refuses the event.
     pub(crate) fn check_event(
         &self,
@@ -393,10 +423,15 @@ impl Hub {
     pub fn emit(&self, scopes: &Scopes, scope: Option<ScopeKey>, kind: NoticeKind, make: impl FnOnce() -> Notice) {
         let channel = self.notices(kind);
         let listeners = channel.snapshot(scopes, scope);
-        if listeners.is_empty() {
+        if listeners.is_empty() && self.dispatch_checks.is_empty() {
             return;
         }
         let notice = make();
+        if let Err(error) = self.check_dispatch(scopes, scope, DispatchMode::Emit, kind.as_str(), &notice) {
+            // What is notified of has happened, and whoever notifies has no way to fail.
+            tracing::error!(target: "turnwheel", event = kind.as_str(), "a check keeps it from being heard: {error:?}");
+            return;
+        }
         let _notifying = Notifying::new(&self.notifying);
         let mut at = 0;
         while let Some((listener, after)) = listeners.next(at, channel) {
@@ -409,6 +444,7 @@ impl Hub {
 
     /// Delivers a notification whose listeners may veto: the first failure ends it (REG-4).
     pub fn emit_or_veto(&self, scopes: &Scopes, scope: Option<ScopeKey>, notice: &Notice) -> Result<()> {
+        self.check_dispatch(scopes, scope, DispatchMode::Emit, notice.kind().as_str(), notice)?;
         let channel = self.notices(notice.kind());
         let listeners = channel.snapshot(scopes, scope);
         let _notifying = Notifying::new(&self.notifying);
@@ -428,6 +464,7 @@ impl Hub {
         payload: Rc<P>,
         default: impl FnOnce(Rc<P>) -> F + 'static,
     ) -> Result<P::Output> {
+        self.check_dispatch(scopes, scope, DispatchMode::Waterfall, P::NAME, &*payload)?;
         let channel = P::channel(self);
         let listeners = channel.snapshot(scopes, scope);
         if listeners.is_empty() {
@@ -443,6 +480,7 @@ impl Hub {
         scope: Option<ScopeKey>,
         payload: Rc<TurnStopping>,
     ) -> Result<()> {
+        self.check_dispatch(scopes, scope, DispatchMode::Serial, "agent/turn-stopping", &*payload)?;
         let listeners: Snapshot<StoppingListener> = self.stopping.snapshot(scopes, scope);
         let mut at = 0;
         while let Some((listener, after)) = listeners.next(at, &self.stopping) {

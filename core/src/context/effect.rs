@@ -140,14 +140,20 @@ impl Context {
         changed: fn(Option<ScopeKey>) -> Notice,
         remove: impl FnOnce(&Root) + 'static,
     ) -> Result<Registration> {
-        let (root, scope) = (Rc::downgrade(self.root()), self.scope());
+        let (root, scope, quiet) = (Rc::downgrade(self.root()), self.scope(), self.quiet);
         let registration = self.fiber().own(Cleanup::Sync(Box::new(move || {
             if let Some(root) = root.upgrade() {
                 remove(&root);
+                if quiet {
+                    return;
+                }
                 let notice = changed(scope);
                 root.hub.emit(&root.scopes, scope, notice.kind(), || notice);
             }
         })));
+        if quiet {
+            return Ok(registration);
+        }
         let root = self.root();
         match root.hub.emit_or_veto(&root.scopes, scope, &changed(scope)) {
             Ok(()) => Ok(registration),

@@ -6,6 +6,7 @@
 mod builder;
 mod effect;
 mod fiber;
+mod members;
 mod plugin;
 mod root;
 mod scope;
@@ -16,13 +17,15 @@ pub(crate) use builder::no_store;
 pub use builder::{AgentBuilder, ContextBuilder};
 pub use effect::Composite;
 pub use fiber::{Cleanup, Fiber, Registration};
-pub use plugin::{Plugin, PluginChange, PluginObserver, PluginState};
+pub(crate) use members::Listening;
+use members::{Members, Receives};
+pub use plugin::{Plugin, PluginChange, PluginDefinition, PluginObserver, PluginState};
 pub use root::{Budget, LoopOptions, Root};
 pub use scope::Scope;
 
 use crate::agent::{Agent, AgentInner, Notice, NoticeKind, TurnStopping, Waterfall};
 use crate::error::{Code, Error, Result};
-use crate::events::{ListenerId, Next, Placement};
+use crate::events::{Dispatch, ListenerId, Next, Placement};
 use crate::id::SessionId;
 use crate::llm::{ModelRequest, Models};
 use crate::runtime::Runtime;
@@ -42,6 +45,9 @@ pub struct Context {
     fiber: Rc<Fiber>,
     scope: Option<ScopeKey>,
     agent: Weak<AgentInner>,
+    members: Option<Rc<Members>>,
+    receives: Option<Rc<Receives>>,
+    quiet: bool,
 }
 
 impl Default for Context {
@@ -62,12 +68,17 @@ impl Context {
     }
 
     pub(crate) fn from_root(root: Rc<Root>) -> Self {
-        Self { root, fiber: Fiber::new(), scope: None, agent: Weak::new() }
+        Self::over(root, Fiber::new())
+    }
+
+    /// The global view with an owner.
+    fn over(root: Rc<Root>, fiber: Rc<Fiber>) -> Self {
+        Self { root, fiber, scope: None, agent: Weak::new(), members: None, receives: None, quiet: false }
     }
 
     /// The context of a new scope with a fiber of its own.
     pub(crate) fn scoped(&self, scope: ScopeKey, agent: Weak<AgentInner>) -> Self {
-        Self { root: self.root.clone(), fiber: Fiber::new(), scope: Some(scope), agent }
+        Self { fiber: Fiber::new(), scope: Some(scope), agent, ..self.clone() }
     }
 
     /// The same view with another owner.
@@ -178,6 +189,15 @@ impl Context {
         self.fiber.check()?;
         let id = self.root.hub.event_checks().add(self.scope, Placement::default(), Rc::new(check));
         Ok(self.own_listener(id, |root, id| root.hub.event_checks().remove(id)))
+    }
+
+    /// Shows `check` every dispatch before it begins: notifications, waterfalls, `agent/turn-stopping` and the events of
+    /// plug-ins (EVT-12). Its failure prevents the dispatch, and is the failure of whatever dispatches. A notification of
+    /// something that has happened already cannot fail: there the failure is reported, and nobody hears it.
+    pub fn check_dispatches(&self, check: impl Fn(&Dispatch<'_>) -> Result<()> + 'static) -> Result<Registration> {
+        self.fiber.check()?;
+        let id = self.root.hub.dispatch_checks().add(self.scope, Placement::default(), Rc::new(check));
+        Ok(self.own_listener(id, |root, id| root.hub.dispatch_checks().remove(id)))
     }
 
     /// Lets `check` refuse the loop's model requests before they are sent.

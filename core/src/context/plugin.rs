@@ -56,7 +56,50 @@ pub struct Plugin {
     changed: WakerSet,
 }
 
+/// A plug-in to mount more than once. Clones are the same plug-in.
+#[derive(Clone)]
+pub struct PluginDefinition(Rc<Definition>);
+
+struct Definition {
+    requires: Vec<String>,
+    body: Rc<Body>,
+    mounts: RefCell<Vec<Weak<Plugin>>>,
+}
+
+impl PluginDefinition {
+    /// A plug-in that requires these services; see [`Context::inject`].
+    pub fn new<F: Future<Output = Result<()>> + 'static>(
+        services: &[&str],
+        body: impl Fn(Context) -> F + 'static,
+    ) -> Self {
+        let requires = services.iter().map(|name| (*name).to_owned()).collect();
+        let body: Rc<Body> = Rc::new(move |ctx| Box::pin(body(ctx)));
+        Self(Rc::new(Definition { requires, body, mounts: RefCell::default() }))
+    }
+}
+
 impl Context {
+    /// Mounts a plug-in once more: each mount has a life of its own (CTX-23).
+    pub fn mount(&self, definition: &PluginDefinition) -> Result<Rc<Plugin>> {
+        let plugin = self.mount_body(definition.0.requires.clone(), definition.0.body.clone())?;
+        let mut mounts = definition.0.mounts.borrow_mut();
+        mounts.retain(|mount| mount.upgrade().is_some_and(|mount| mount.state() != PluginState::Disposed));
+        mounts.push(Rc::downgrade(&plugin));
+        Ok(plugin)
+    }
+
+    /// Disposes every mount of a plug-in under this root, wherever it was mounted (CTX-23). Resolves when all are gone.
+    pub fn unmount(&self, definition: &PluginDefinition) -> impl Future<Output = ()> + use<> {
+        let own = |plugin: &Rc<Plugin>| std::ptr::eq(plugin.root.as_ptr(), Rc::as_ptr(self.root()));
+        let mounts: Vec<_> = definition.0.mounts.borrow().iter().filter_map(Weak::upgrade).filter(own).collect();
+        let disposals: Vec<_> = mounts.iter().map(Plugin::dispose).collect();
+        async move {
+            for disposal in disposals {
+                disposal.await;
+            }
+        }
+    }
+
     /// Mounts a plug-in. The body runs soon, never before this returns (CTX-3); what it registers through the context
     /// it is given is undone when the plug-in, or this context, is disposed.
     pub fn plugin<F: Future<Output = Result<()>> + 'static>(
@@ -86,10 +129,15 @@ impl Context {
         services: &[&str],
         body: impl Fn(Context) -> F + 'static,
     ) -> Result<Rc<Plugin>> {
+        let body: Rc<Body> = Rc::new(move |ctx| Box::pin(body(ctx)));
+        self.mount_body(services.iter().map(|name| (*name).to_owned()).collect(), body)
+    }
+
+    fn mount_body(&self, requires: Vec<String>, body: Rc<Body>) -> Result<Rc<Plugin>> {
         self.fiber().check()?;
         let plugin = Rc::new(Plugin {
             root: Rc::downgrade(self.root()),
-            requires: services.iter().map(|name| (*name).to_owned()).collect(),
+            requires,
             state: Cell::new(PluginState::Pending),
             error: RefCell::new(None),
             using: RefCell::default(),
@@ -99,7 +147,6 @@ impl Context {
         self.root().services.watch(&plugin);
         let owned = plugin.clone();
         let registration = self.fiber().own(Cleanup::Async(Box::new(move || Box::pin(owned.dispose()))));
-        let body: Rc<Body> = Rc::new(move |ctx| Box::pin(body(ctx)));
         let (supervised, parent) = (plugin.clone(), self.clone());
         self.root().runtime.without_ambient(async move { supervised.supervise(parent, body).await });
         if let Err(error) = announce(self.root(), &PluginChange::Mounted(plugin.clone()), Contained::No) {

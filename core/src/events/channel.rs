@@ -148,10 +148,23 @@ impl<F: ?Sized> Snapshot<F> {
 
     /// The listener at a position that may still run; `None` at the end. Spent `once` listeners are passed over: the
     /// second member is the position after this one.
-    pub fn next(&self, mut at: usize, channel: &Channel<F>) -> Option<(Rc<F>, usize)> {
+    pub fn next(&self, at: usize, channel: &Channel<F>) -> Option<(Rc<F>, usize)> {
+        self.next_where(at, channel, |_| true)
+    }
+
+    /// As [`Snapshot::next`], passing over the listeners that do not `hear`; those are not spent.
+    pub(crate) fn next_where(
+        &self,
+        mut at: usize,
+        channel: &Channel<F>,
+        hears: impl Fn(&F) -> bool,
+    ) -> Option<(Rc<F>, usize)> {
         loop {
             let listener = self.listeners.get(at)?;
             at += 1;
+            if !hears(&listener.call) {
+                continue;
+            }
             let Some(spent) = &listener.spent else {
                 return Some((listener.call.clone(), at));
             };

@@ -4,8 +4,9 @@
 //! elsewhere (`crate::agent`): they have contracts of their own.
 
 use super::channel::{Channel, Placement, Snapshot};
+use super::dispatch::DispatchMode;
 use super::{guarded, guarded_future};
-use crate::context::{Context, Registration};
+use crate::context::{Context, Listening, Registration};
 use crate::error::{Code, Error, Result};
 use crate::runtime::LocalBoxFuture;
 use std::any::{Any, TypeId};
@@ -28,8 +29,15 @@ type Answered<E> = Result<Option<<E as PluginEvent>::Answer>>;
 type SyncListener<E> = dyn Fn(&E) -> Answered<E>;
 type AsyncListener<E> = dyn Fn(Rc<E>) -> LocalBoxFuture<Answered<E>>;
 
-/// A listener: one that answers at once, or one that is awaited.
-enum Ear<E: PluginEvent> {
+/// A listener, and where it listens.
+struct Ear<E: PluginEvent> {
+    listener: Listener<E>,
+    /// None for a global one, which hears whatever a receiver's predicate says (EVT-14).
+    place: Option<Listening>,
+}
+
+/// One that answers at once, or one that is awaited.
+enum Listener<E: PluginEvent> {
     Sync(Box<SyncListener<E>>),
     Async(Box<AsyncListener<E>>),
 }
@@ -50,8 +58,10 @@ impl PluginEvents {
     }
 }
 
-/// The listeners of one dispatch.
+/// One dispatch: the event and its listeners.
 struct Dispatch<E: PluginEvent> {
+    from: Context,
+    event: Rc<E>,
     table: Rc<Table<E>>,
     listeners: Snapshot<Ear<E>>,
     at: usize,
@@ -59,7 +69,8 @@ struct Dispatch<E: PluginEvent> {
 
 impl<E: PluginEvent> Dispatch<E> {
     fn next(&mut self) -> Option<Rc<Ear<E>>> {
-        let (ear, after) = self.listeners.next(self.at, &self.table)?;
+        let hears = |ear: &Ear<E>| ear.place.as_ref().is_none_or(|place| self.from.is_received_by(place));
+        let (ear, after) = self.listeners.next_where(self.at, &self.table, hears)?;
         self.at = after;
         Some(ear)
     }
@@ -67,9 +78,9 @@ impl<E: PluginEvent> Dispatch<E> {
 
 fn call<E: PluginEvent>(ear: &Rc<Ear<E>>, event: &Rc<E>) -> LocalBoxFuture<Answered<E>> {
     let (ear, event) = (ear.clone(), event.clone());
-    Box::pin(guarded_future(move || match &*ear {
-        Ear::Sync(listener) => Box::pin(std::future::ready(listener(&event))),
-        Ear::Async(listener) => listener(event),
+    Box::pin(guarded_future(move || match &ear.listener {
+        Listener::Sync(listener) => Box::pin(std::future::ready(listener(&event))),
+        Listener::Async(listener) => listener(event),
     }))
 }
 
@@ -77,7 +88,7 @@ impl Context {
     /// Hears an event of a plug-in in every mode. Like every listener it hears its own scope and those below it, and ends
     /// with this context.
     pub fn on_event<E: PluginEvent>(&self, listener: impl Fn(&E) -> Answered<E> + 'static) -> Result<Registration> {
-        self.add_ear(Placement::default(), Ear::Sync(Box::new(listener)))
+        self.add_ear(Placement::default(), Listener::Sync(Box::new(listener)))
     }
 
     /// As [`Context::on_event`], with a place in the order.
@@ -86,7 +97,7 @@ impl Context {
         placement: Placement,
         listener: impl Fn(&E) -> Answered<E> + 'static,
     ) -> Result<Registration> {
-        self.add_ear(placement, Ear::Sync(Box::new(listener)))
+        self.add_ear(placement, Listener::Sync(Box::new(listener)))
     }
 
     /// Hears an event of a plug-in with a listener that is awaited by [`Context::serial`] and [`Context::parallel`].
@@ -95,29 +106,32 @@ impl Context {
         &self,
         listener: impl Fn(Rc<E>) -> F + 'static,
     ) -> Result<Registration> {
-        self.add_ear(Placement::default(), Ear::Async(Box::new(move |event: Rc<E>| Box::pin(listener(event)))))
+        self.add_ear(Placement::default(), Listener::Async(Box::new(move |event: Rc<E>| Box::pin(listener(event)))))
     }
 
-    fn add_ear<E: PluginEvent>(&self, placement: Placement, ear: Ear<E>) -> Result<Registration> {
+    fn add_ear<E: PluginEvent>(&self, placement: Placement, listener: Listener<E>) -> Result<Registration> {
         self.fiber().check()?;
+        let ear = Ear { listener, place: (!placement.global).then(|| self.listening()) };
         let table = self.root().plugin_events.table::<E>();
         let id = table.add(self.scope(), placement, Rc::new(ear));
         self.effect(move || table.remove(id))
     }
 
-    /// The listeners of this moment that hear an event of this context's scope (EVT-3).
-    fn dispatch<E: PluginEvent>(&self) -> Dispatch<E> {
-        let table = self.root().plugin_events.table::<E>();
-        let listeners = table.snapshot(&self.root().scopes, self.scope());
-        Dispatch { table, listeners, at: 0 }
+    /// The listeners of this moment that hear an event of this context's scope (EVT-3), if no check prevents the dispatch.
+    fn dispatch<E: PluginEvent>(&self, mode: DispatchMode, event: E) -> Result<Dispatch<E>> {
+        let (root, scope) = (self.root(), self.scope());
+        root.hub.check_dispatch(&root.scopes, scope, mode, E::NAME, &event)?;
+        let table = root.plugin_events.table::<E>();
+        let listeners = table.snapshot(&root.scopes, scope);
+        Ok(Dispatch { from: self.clone(), event: Rc::new(event), table, listeners, at: 0 })
     }
 
     /// Delivers an event at once, whatever is answered. Not contained: the first failure stops the rest and is returned
     /// (EVT-8).
     pub fn emit_event<E: PluginEvent>(&self, event: E) -> Result<()> {
-        let (event, mut dispatch) = (Rc::new(event), self.dispatch::<E>());
+        let mut dispatch = self.dispatch(DispatchMode::Emit, event)?;
         while let Some(ear) = dispatch.next() {
-            self.call_now(&ear, &event)?;
+            self.call_now(&ear, &dispatch.event)?;
         }
         Ok(())
     }
@@ -125,9 +139,9 @@ impl Context {
     /// Asks the listeners at once, in order, until one answers or fails (EVT-1, EVT-4). One that has to be awaited cannot
     /// answer in time.
     pub fn bail<E: PluginEvent>(&self, event: E) -> Answered<E> {
-        let (event, mut dispatch) = (Rc::new(event), self.dispatch::<E>());
+        let mut dispatch = self.dispatch(DispatchMode::Bail, event)?;
         while let Some(ear) = dispatch.next() {
-            if let Some(answer) = self.call_now(&ear, &event)? {
+            if let Some(answer) = self.call_now(&ear, &dispatch.event)? {
                 return Ok(Some(answer));
             }
         }
@@ -135,9 +149,9 @@ impl Context {
     }
 
     fn call_now<E: PluginEvent>(&self, ear: &Rc<Ear<E>>, event: &Rc<E>) -> Answered<E> {
-        match &**ear {
-            Ear::Sync(listener) => guarded(|| listener(event)),
-            Ear::Async(_) => {
+        match &ear.listener {
+            Listener::Sync(listener) => guarded(|| listener(event)),
+            Listener::Async(_) => {
                 let answer = call(ear, event);
                 self.runtime().spawn(async move {
                     if let Err(error) = answer.await {
@@ -151,10 +165,11 @@ impl Context {
 
     /// Asks the listeners one after the other, each awaited, until one answers or fails (EVT-1, EVT-4).
     pub fn serial<E: PluginEvent>(&self, event: E) -> LocalBoxFuture<Answered<E>> {
-        let (event, mut dispatch) = (Rc::new(event), self.dispatch::<E>());
+        let dispatch = self.dispatch(DispatchMode::Serial, event);
         Box::pin(async move {
+            let mut dispatch = dispatch?;
             while let Some(ear) = dispatch.next() {
-                if let Some(answer) = call(&ear, &event).await? {
+                if let Some(answer) = call(&ear, &dispatch.event).await? {
                     return Ok(Some(answer));
                 }
             }
@@ -165,10 +180,13 @@ impl Context {
     /// Runs all listeners beside each other and waits for every one, whatever is answered. One failure is returned as it
     /// is; several become one `HOST_ERROR` that counts them, with their messages in `context.errors` (EVT-1).
     pub fn parallel<E: PluginEvent>(&self, event: E) -> LocalBoxFuture<Result<()>> {
-        let (event, mut dispatch) = (Rc::new(event), self.dispatch::<E>());
+        let mut dispatch = match self.dispatch(DispatchMode::Parallel, event) {
+            Ok(dispatch) => dispatch,
+            Err(error) => return Box::pin(std::future::ready(Err(error))),
+        };
         let mut running: Vec<Option<LocalBoxFuture<Answered<E>>>> = Vec::new();
         while let Some(ear) = dispatch.next() {
-            running.push(Some(call(&ear, &event)));
+            running.push(Some(call(&ear, &dispatch.event)));
         }
         let mut failures: Vec<Option<Error>> = running.iter().map(|_| None).collect();
         Box::pin(async move {

@@ -5,11 +5,13 @@
 
 mod channel;
 mod custom;
+mod dispatch;
 mod waterfall;
 
 pub use channel::{Channel, ListenerId, Placement, Snapshot};
 pub use custom::PluginEvent;
 pub(crate) use custom::PluginEvents;
+pub use dispatch::{Dispatch, DispatchCheck, DispatchMode};
 pub use waterfall::{Next, WaterfallListener, waterfall};
 
 use crate::error::{Code, Error, Result};

@@ -19,6 +19,12 @@ type Classifier = dyn Fn(&Value) -> bool;
 /// Replaces what the model sees of a result, last of all; nothing keeps it (EXE-22).
 pub type Finalizer = dyn Fn(&ToolCallInfo, &ToolOutcome) -> Result<Option<Vec<Block>>>;
 
+/// What a user interface shows of a call's arguments.
+pub type CallView = dyn Fn(&Value) -> Result<Value>;
+
+/// What a user interface shows of an answer, from the arguments and the answer.
+pub type ResultView = dyn Fn(&Value, &ToolOutcome) -> Result<Value>;
+
 /// What a program needs to know of a tool: what the model sees, and what comes back (DEF-10).
 #[derive(Clone, Debug, PartialEq)]
 pub struct CodeSchema {
@@ -38,6 +44,8 @@ pub struct Tool {
     pub(super) output: Option<Rc<Value>>,
     pub(super) timeout: Option<Duration>,
     pub(super) finalizer: Option<Rc<Finalizer>>,
+    pub(super) call_view: Option<Rc<CallView>>,
+    pub(super) result_view: Option<Rc<ResultView>>,
 }
 
 impl Tool {
@@ -57,6 +65,8 @@ impl Tool {
             output: None,
             timeout: None,
             finalizer: None,
+            call_view: None,
+            result_view: None,
         }
     }
 
@@ -109,6 +119,19 @@ impl Tool {
         finalize: impl Fn(&ToolCallInfo, &ToolOutcome) -> Result<Option<Vec<Block>>> + 'static,
     ) -> Self {
         self.finalizer = Some(Rc::new(finalize));
+        self
+    }
+
+    /// Says what a user interface shows of a call, from its arguments: any JSON that the two agree on (DEF-01). Neither
+    /// the model nor the log sees it; it is asked for by [`Tools::present_call`](super::Tools::present_call).
+    pub fn present_call(mut self, view: impl Fn(&Value) -> Result<Value> + 'static) -> Self {
+        self.call_view = Some(Rc::new(view));
+        self
+    }
+
+    /// As [`Tool::present_call`], for the answer; see [`Tools::present_result`](super::Tools::present_result).
+    pub fn present_result(mut self, view: impl Fn(&Value, &ToolOutcome) -> Result<Value> + 'static) -> Self {
+        self.result_view = Some(Rc::new(view));
         self
     }
 

@@ -2,7 +2,7 @@
 
 use super::approval::Approver;
 use super::definition::{CodeSchema, Tool};
-use super::events::ToolCallInfo;
+use super::events::{ToolCallInfo, ToolOutcome};
 use super::presentation::{Presentation, RUN_CODE};
 use crate::agent::Notice;
 use crate::context::{Cleanup, Context, Registration, Root};
@@ -193,6 +193,24 @@ impl Tools {
         let scope = self.ctx.scope();
         let id = self.ctx.root().tools.approvers.add(scope, "approver", approver)?;
         Ok(self.own(move |table| table.approvers.remove(scope, id)))
+    }
+
+    /// What a user interface shows of a call, if its tool is visible here and says so (DEF-01). Fails when the tool's view
+    /// does.
+    pub fn present_call(&self, name: &str, arguments: &Value) -> Result<Option<Value>> {
+        let view = self.find(name).and_then(|tool| tool.call_view);
+        view.map(|view| crate::events::guarded(|| view(arguments))).transpose()
+    }
+
+    /// As [`Tools::present_call`], for the answer to a call.
+    pub fn present_result(&self, name: &str, arguments: &Value, outcome: &ToolOutcome) -> Result<Option<Value>> {
+        let view = self.find(name).and_then(|tool| tool.result_view);
+        view.map(|view| crate::events::guarded(|| view(arguments, outcome))).transpose()
+    }
+
+    fn find(&self, name: &str) -> Option<Tool> {
+        let root = self.ctx.root();
+        root.tools.find(root, self.ctx.scope(), name)
     }
 
     /// What a program needs to know of the tools visible here (DEF-10).
