@@ -45,11 +45,14 @@ function buildTypeScript() {
   rmSync(join(here, 'dist'), { recursive: true, force: true });
   run(process.execPath, join(dirname(require.resolve('typescript/package.json')), 'bin', 'tsc'), '-p', '.');
   // One module serves both kinds of program, so that they share classes and state.
-  const text = readFileSync(join(here, 'dist', 'index.js'), 'utf8');
-  const names = [...new Set([...text.matchAll(/defineProperty\(exports, "(\w+)"|^exports\.(\w+) = (?!.*void 0)/gm)].map(([, a, b]) => a ?? b))];
-  const list = names.filter((name) => name !== '__esModule').sort().map((name) => `  ${name},\n`).join('');
-  writeFileSync(join(here, 'dist', 'index.mjs'), `import turnwheel from './index.js';\n\nexport const {\n${list}} = turnwheel;\n`);
-  writeFileSync(join(here, 'dist', 'index.d.mts'), "export * from './index.js';\n");
+  for (const entry of ['index', 'testing']) {
+    const text = readFileSync(join(here, 'dist', `${entry}.js`), 'utf8');
+    const found = text.matchAll(/defineProperty\(exports, "(\w+)"|^exports\.(\w+) = (?!.*void 0)/gm);
+    const names = [...new Set([...found].map(([, a, b]) => a ?? b))];
+    const list = names.filter((name) => name !== '__esModule').sort().map((name) => `  ${name},\n`).join('');
+    writeFileSync(join(here, 'dist', `${entry}.mjs`), `import turnwheel from './${entry}.js';\n\nexport const {\n${list}} = turnwheel;\n`);
+    writeFileSync(join(here, 'dist', `${entry}.d.mts`), `export * from './${entry}.js';\n`);
+  }
 }
 
 if (halves.length === 0 || halves.includes('native')) buildNative();

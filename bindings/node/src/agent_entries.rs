@@ -385,6 +385,21 @@ pub fn push_text(arguments: &Arguments) -> Option<Js> {
     })
 }
 
+/// `callTool(core, promise, key, name, arguments, callerSeat, callerContext)`: a nested call; resolves with its outcome.
+pub fn call_tool(arguments: &Arguments) -> Option<Js> {
+    call(arguments, |host| {
+        let subject = host.get::<Subject>(arguments.key(2))?;
+        let SubjectKind::Tool(call) = &subject.kind else { return Err(over()) };
+        let (call, name, given) = (call.clone(), arguments.text(3), json_at(arguments, 4)?);
+        host.as_caller(arguments.key(5), arguments.key(6), || {
+            host.export(arguments.key(1), async move {
+                call.call(&name, given).await.map(|outcome| host::outcome_value(&outcome))
+            });
+        });
+        Ok(None)
+    })
+}
+
 /// `deferContext(core, key, message)`
 pub fn defer_context(arguments: &Arguments) -> Option<Js> {
     call(arguments, |host| {

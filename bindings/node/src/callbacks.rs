@@ -126,6 +126,21 @@ impl Callback {
         })
     }
 
+    /// What it answers at once, as JSON; null when it gives nothing.
+    pub fn value(&self) -> Result<Value> {
+        self.ask(None, Shape::Text, None)?.map_or(Ok(Value::Null), |json| parsed(&json))
+    }
+
+    /// Calls a method of a store: `[method, writer, argument…]`.
+    pub async fn store_call(self, request: &str) -> Result<Value> {
+        let host = self.host()?;
+        let callback = self.kept.id();
+        let pending =
+            host.invoke(&Call { callback, context: 0, seat: 0, shape: Shape::Store, key: 0, json: Some(request) });
+        drop(host);
+        pending.await?.map_or(Ok(Value::Null), |json| parsed(&json))
+    }
+
     /// Composes an agent.
     pub async fn setup(self, ctx: turnwheel::Context) -> Result<()> {
         let host = self.host()?;

@@ -5,6 +5,7 @@ use crate::host::Host;
 use crate::promises::Answer;
 use crate::raw::{Arguments, Js};
 use crate::realm::{self, Realm};
+use crate::stores::{StoreCell, js_store};
 use std::rc::Rc;
 use turnwheel::agent::ModelSelection;
 use turnwheel::config::ConfiguredAgent;
@@ -66,7 +67,8 @@ pub fn callback(host: &Rc<Host>, arguments: &Arguments, at: usize) -> Option<Cal
     (id != 0).then(|| Callback::new(host, id))
 }
 
-fn registered(host: &Rc<Host>, arguments: &Arguments, registration: Registration) -> Option<Js> {
+/// The key of a registration.
+pub fn registered(host: &Rc<Host>, arguments: &Arguments, registration: Registration) -> Option<Js> {
     Some(arguments.env.number(host.put(registration) as f64))
 }
 
@@ -92,13 +94,21 @@ pub fn texts(arguments: &Arguments) -> Option<Js> {
     Some(arguments.env.text(&host::texts_value().to_text()))
 }
 
-/// `open(realm, options) -> core`
+/// `open(realm, options, store) -> core`; `store` calls the methods of a store that JavaScript writes.
 pub fn open(arguments: &Arguments) -> Option<Js> {
     let realm = realm::realm(arguments.key(0))?;
     let open = || {
         let options = json_at(arguments, 1)?;
-        let ctx = host::context_builder(Options::new(&options, "a context")?)?.try_build()?;
-        Host::new(realm, ctx)
+        let mut builder = host::context_builder(Options::new(&options, "a context")?)?;
+        let (store, cell) = (arguments.key(2), StoreCell::default());
+        if store != 0 {
+            builder = builder.store(js_store(cell.clone()));
+        }
+        let host = Host::new(realm, builder.try_build()?)?;
+        if store != 0 {
+            let _ = cell.set((Rc::downgrade(&host), Callback::new(&host, store)));
+        }
+        Ok(host)
     };
     match open() {
         Ok(host) => Some(arguments.env.number(host.id as f64)),
@@ -195,7 +205,7 @@ pub fn undo(arguments: &Arguments) -> Option<Js> {
     })
 }
 
-/// `tool(core, ctx, options, body, classify, finalize) -> registration`
+/// `tool(core, ctx, options, body, classify, finalize, isRunner) -> registration`
 pub fn tool(arguments: &Arguments) -> Option<Js> {
     call(arguments, |host| {
         let ctx = host.get::<Context>(arguments.key(1))?;
@@ -207,7 +217,11 @@ pub fn tool(arguments: &Arguments) -> Option<Js> {
         if let Some(finalize) = callback(host, arguments, 5) {
             tool = finalize.finalizes(tool);
         }
-        Ok(registered(host, arguments, ctx.tools().register(tool)?))
+        let registration = match arguments.flag(6) {
+            true => ctx.tools().register_runner(tool)?,
+            false => ctx.tools().register(tool)?,
+        };
+        Ok(registered(host, arguments, registration))
     })
 }
 

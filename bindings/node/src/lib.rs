@@ -12,7 +12,9 @@ mod logs;
 mod promises;
 mod raw;
 mod realm;
+mod rule_entries;
 mod session_entries;
+mod stores;
 
 use napi::JsValue;
 use napi::bindgen_prelude::Object;
@@ -105,6 +107,18 @@ exported! {
     "turnContext": agent_entries::turn_context,
     "consumedWork": session_entries::consumed_work,
     "emit": session_entries::emit,
+    "sendableHistory": session_entries::sendable_history,
+    "eventTypeVersion": session_entries::event_type_version,
+    "callTool": agent_entries::call_tool,
+    "present": rule_entries::present,
+    "registerEventType": rule_entries::register_event_type,
+    "invariants": rule_entries::invariants,
+    "requireInitiator": rule_entries::require_initiator,
+    "schemaOfShorthand": rule_entries::shorthand,
+    "copySession": stores::copy_session,
+    "storeCases": stores::store_cases,
+    "checkStore": stores::check_store,
+    "jsonl": stores::jsonl,
 }
 
 /// Called when Node loads the module, once in each environment.

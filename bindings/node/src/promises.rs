@@ -213,6 +213,8 @@ pub enum Shape {
     Aborted = 8,
     /// A check before something is committed or run: `(about)`. Refuses by throwing, or by a reason; answers at once.
     Check = 9,
+    /// A method of a store: `(method, writer, argument…)`.
+    Store = 10,
 }
 
 impl Host {

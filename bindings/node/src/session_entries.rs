@@ -111,6 +111,23 @@ pub fn history(arguments: &Arguments) -> Option<Js> {
     })
 }
 
+/// `sendableHistory(core, seat) -> json`: the history as a request carries it, every call with its answer.
+pub fn sendable_history(arguments: &Arguments) -> Option<Js> {
+    call(arguments, |host| {
+        let history = seat(host, arguments)?.session.sendable_history();
+        let messages = history.iter().map(|message| message.to_value()).collect();
+        Ok(Some(arguments.env.text(&Value::Array(messages).to_text())))
+    })
+}
+
+/// `eventTypeVersion(core, seat, type) -> number?`
+pub fn event_type_version(arguments: &Arguments) -> Option<Js> {
+    call(arguments, |host| {
+        let version = seat(host, arguments)?.session.event_type_version(&arguments.text(2));
+        Ok(version.map(|version| arguments.env.number(version as f64)))
+    })
+}
+
 /// `append(core, seat, type, data) -> seq`
 pub fn append(arguments: &Arguments) -> Option<Js> {
     call(arguments, |host| {

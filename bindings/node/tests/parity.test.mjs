@@ -5,6 +5,7 @@ import { readFileSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import * as turnwheel from 'turnwheel';
+import * as testing from 'turnwheel/testing';
 import { packageRoot, projectRoot } from './support/env.mjs';
 
 const table = readFileSync(join(projectRoot, 'tests', 'parity', 'hosts.md'), 'utf8');
@@ -17,6 +18,7 @@ const declarations = readdirSync(types).filter((name) => name.endsWith('.d.ts'))
 /** Whether a name exists: as a value, or as a type and its members. */
 function exists(name) {
   const [owner, member] = name.split('.');
+  if (owner === 'testing') return testing[member] !== undefined;
   const value = turnwheel[owner];
   if (typeof value === 'function' && member !== undefined) return member in value.prototype;
   if (value !== undefined) return true;

@@ -8,6 +8,7 @@ import type { Adapter, BuiltInAdapter, ModelInfos } from './models.js';
 import { native } from './native.js';
 import { Registrar, type Registration } from './registrar.js';
 import type { Session } from './session.js';
+import { storeCallback, storeFor, storeOptions, type AnyStore, type Copied, type Store } from './stores.js';
 
 /** Limits on what may be spent; `null` is no limit. `tokens` counts input, cached input and output. */
 export interface Budget {
@@ -17,24 +18,10 @@ export interface Budget {
   wallMs?: number | null;
 }
 
-/** Sessions as JSONL files below `path`. */
-export interface JsonlStore {
-  path: string;
-  /** `zstd` by default; `none` is plain text. */
-  compression?: 'zstd' | 'none';
-}
-
-/** Sessions in one SQLite database, for many writers at once. */
-export interface SqliteStore {
-  kind: 'sqlite';
-  /** The database's file; it is made when it is not there. */
-  path: string;
-}
-
 /** Options of a context. */
 export interface ContextOptions {
-  /** Where sessions are kept: a directory, or a store; in memory when absent. */
-  store?: string | JsonlStore | SqliteStore;
+  /** Where sessions are kept: a directory, or a store, also one of your own; in memory when absent. */
+  store?: AnyStore;
   /** When the log is made durable; `effects`, the default, is before each model request and tool. */
   durability?: 'effects' | 'every-event' | 'turn' | 'relaxed';
   maxParallelToolCalls?: number;
@@ -119,14 +106,9 @@ export class Context extends Registrar implements AsyncDisposable {
 
   constructor(options: ContextOptions = {}) {
     const { store, ...rest } = options;
-    const native_: { [key: string]: unknown } = { ...rest };
-    if (typeof store === 'string') native_['store'] = { kind: 'jsonl', root: store };
-    else if (store !== undefined && 'kind' in store) native_['store'] = store;
-    else if (store !== undefined) {
-      const { path, ...how } = store;
-      native_['store'] = { kind: 'jsonl', root: path, ...how };
-    }
-    const core = new Core(JSON.stringify(native_));
+    const own = store === undefined ? undefined : storeOptions(store);
+    const text = JSON.stringify(own === undefined ? rest : { ...rest, store: own });
+    const core: Core = new Core(text, store === undefined || own !== undefined ? undefined : storeCallback(() => core, store as Store));
     super(core, () => native.root(core.id));
     this.agents = new Agents(core);
     this.llm = new Models(this);
@@ -156,6 +138,24 @@ export class Context extends Registrar implements AsyncDisposable {
   get initiator(): Agent | undefined {
     const { seat, context } = this.core.caller();
     return seat === 0 || native.turnContext(this.core.id, seat) !== context ? undefined : this.core.agent(seat);
+  }
+
+  /** As {@link Context.initiator}; throws `NO_INITIATOR` where there is none. */
+  requireInitiator(): Agent {
+    const { seat, context } = this.core.caller();
+    return this.core.agent(native.requireInitiator(this.core.id, seat, context));
+  }
+
+  /** Copies a stored session from another store into this context's, which must not have it. */
+  importSession(from: AnyStore, id: string): Promise<Copied> {
+    const { core } = this;
+    return core.json((promise) => storeFor(core, from, (store) => native.copySession(core.id, promise, store, id, true)));
+  }
+
+  /** Copies a stored session of this context into another store, which must not have it. */
+  exportSession(to: AnyStore, id: string): Promise<Copied> {
+    const { core } = this;
+    return core.json((promise) => storeFor(core, to, (store) => native.copySession(core.id, promise, store, id, false)));
   }
 
   /** Runs `operation` as nobody's doing, although it is called inside a turn. */

@@ -19,6 +19,7 @@ const enum Shape {
   Finalize,
   Aborted,
   Check,
+  Store,
 }
 
 /** @internal A callback: given what it is about, it answers with JSON text or nothing, at once or later. */
@@ -108,8 +109,9 @@ export class Core {
     if (!this.isClosed) native.release(this.id, key);
   });
 
-  constructor(options: string) {
-    this.id = native.open(realm, options);
+  /** `store` calls the methods of a store that the user wrote. */
+  constructor(options: string, store?: Callback) {
+    this.id = store === undefined ? native.open(realm, options, 0) : this.keepFor(registered(store), (id) => native.open(realm, options, id));
     cores.set(this.id, this);
   }
 

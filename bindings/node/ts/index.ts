@@ -3,7 +3,7 @@
 import { native } from './native.js';
 
 export { Agent, EventStream, Inbox, Receipt, type AwaitOptions, type RunOptions } from './agent.js';
-export { Agents, Context, Models, type Budget, type ConfiguredAgent, type ContextOptions, type JsonlStore, type SqliteStore } from './context.js';
+export { Agents, Context, Models, type Budget, type ConfiguredAgent, type ContextOptions } from './context.js';
 export { onWarning } from './core.js';
 export { AbortError, ModelError, TurnwheelError } from './errors.js';
 export type {
@@ -41,8 +41,20 @@ export {
   type ScriptedReply,
 } from './models.js';
 export { ModelSelection, Registrar, Scope, type AgentOptions, type ModelChoice, type PromptText, type Registration } from './registrar.js';
-export { type ArgumentsOf, type FromSchema, type JsonSchema, type StandardSchema } from './schema.js';
+export { schemaOfShorthand, type ArgumentsOf, type FromSchema, type JsonSchema, type StandardSchema } from './schema.js';
 export { Session, textOf, type CoreEvent, type Event, type EventData } from './session.js';
+export {
+  JsonlStore,
+  type AnyStore,
+  type Copied,
+  type JsonlOptions,
+  type RawLog,
+  type ReferenceDatabase,
+  type SessionWriter,
+  type SqliteStore,
+  type Store,
+  type StoredSession,
+} from './stores.js';
 export { ToolResult, type ToolCall, type ToolOptions } from './tools.js';
 
 /** Every error code of the runtime, with its number. */

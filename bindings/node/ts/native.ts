@@ -8,7 +8,7 @@ export interface Native {
   pump(realm: number, isNewSlice: boolean): void;
   codes(): string;
   texts(): string;
-  open(realm: number, options: string): number;
+  open(realm: number, options: string, store: number): number;
   root(core: number): number;
   kill(core: number): void;
   release(core: number, key: number): void;
@@ -19,7 +19,7 @@ export interface Native {
   close(core: number, promise: number, seat: number, context: number): void;
   on(core: number, ctx: number, event: string, options: string, callback: number): number;
   undo(core: number, registration: number): void;
-  tool(core: number, ctx: number, options: string, body: number, classify: number, finalize: number): number;
+  tool(core: number, ctx: number, options: string, body: number, classify: number, finalize: number, isRunner: boolean): number;
   restrict(core: number, ctx: number, options: string): number;
   checkEvents(core: number, ctx: number, check: number): number;
   guard(core: number, ctx: number, guard: number): number;
@@ -82,6 +82,18 @@ export interface Native {
   appendRaw(core: number, seat: number, event: string): number;
   consumedWork(core: number, seat: number): string;
   emit(core: number, seat: number, notice: string): void;
+  sendableHistory(core: number, seat: number): string;
+  eventTypeVersion(core: number, seat: number, type: string): number | undefined;
+  callTool(core: number, promise: number, key: number, name: string, args: string, callerSeat: number, callerContext: number): void;
+  present(core: number, ctx: number, mode: string): number;
+  registerEventType(core: number, ctx: number, type: string, version: number): void;
+  invariants(core: number, ctx: number, options: string): number;
+  requireInitiator(core: number, callerSeat: number, callerContext: number): number;
+  schemaOfShorthand(shorthand: string): string;
+  copySession(core: number, promise: number, store: string, id: string, imports: boolean): void;
+  storeCases(): string;
+  checkStore(core: number, promise: number, name: string, open: number): void;
+  jsonl(core: number, promise: number, path: string, compressed: boolean, question: string, id: string): void;
 }
 
 /** @internal The libc that this process runs on: `musl` on Alpine and its kin, `gnu` elsewhere on Linux. */

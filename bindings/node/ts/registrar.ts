@@ -220,6 +220,37 @@ export abstract class Registrar {
     return new Registered(this.core, registerTool(this.core, this.ctx, tool as unknown as ToolOptions<StandardSchema | JsonSchema, unknown>));
   }
 
+  /**
+   * Registers what runs the model's programs, which the model sees as `run_code` where {@link Registrar.presentTools} asks
+   * for it; inside it `call.call(name, args)` calls a tool. Parameters and body are those of a tool.
+   */
+  codeRunner<const P extends StandardSchema | JsonSchema = JsonSchema, R = unknown>(runner: Omit<ToolOptions<P, R>, 'name'>): Registration {
+    const tool = { ...runner, name: 'run_code' } as unknown as ToolOptions<StandardSchema | JsonSchema, unknown>;
+    return new Registered(this.core, registerTool(this.core, this.ctx, tool, true));
+  }
+
+  /**
+   * Sets how the model uses tools: by calls (`native`), by programs for {@link Registrar.codeRunner} (`code`), or `both`.
+   * The nearest declaration wins; a second one in the same scope is `DUPLICATE_NAME`.
+   */
+  presentTools(mode: 'native' | 'code' | 'both'): Registration {
+    return new Registered(this.core, native.present(this.core.id, this.ctx, mode));
+  }
+
+  /** Registers an event type of a plug-in with the version of its data, as long as the context lasts. */
+  registerEventType(type: string, version = 1): void {
+    native.registerEventType(this.core.id, this.ctx, type, version);
+  }
+
+  /**
+   * Lets the runtime check itself: the order of logs, the alternation of status, that every request can be rebuilt from
+   * the log. A violation refuses what would break it, with code `INVARIANT`. `allow` and `block` are patterns of package
+   * names (`turnwheel-session`, `turnwheel-agent`, `turnwheel-request`).
+   */
+  checkInvariants(options: { allow?: string[]; block?: string[] } = {}): Registration {
+    return new Registered(this.core, native.invariants(this.core.id, this.ctx, JSON.stringify(options)));
+  }
+
   /** The tools that are visible here, as a model sees them. */
   get tools(): ToolSchema[] {
     return JSON.parse(native.toolSchemas(this.core.id, this.ctx)) as ToolSchema[];

@@ -1,6 +1,7 @@
 // Schemas of arguments: Standard Schema (Zod 4 and others) or plain JSON Schema, with the type of what they let through.
 
 import { invalid, TurnwheelError } from './errors.js';
+import { native } from './native.js';
 
 /** The part of Standard Schema that is used here (https://standardschema.dev). */
 export interface StandardSchema<Input = unknown, Output = Input> {
@@ -61,6 +62,14 @@ export type ArgumentsOf<S> =
         ? // eslint-disable-next-line @typescript-eslint/no-explicit-any
           any
         : FromSchema<S>;
+
+/**
+ * The JSON Schema that a shorthand stands for: a property says `required: true` itself, an object says whether it takes
+ * more (`additionalProperties`), and `type: 'json'` is any JSON. Throws `UNSUPPORTED_SCHEMA`, naming the place.
+ */
+export function schemaOfShorthand(shorthand: { [name: string]: unknown }): JsonSchema {
+  return JSON.parse(native.schemaOfShorthand(JSON.stringify(shorthand))) as JsonSchema;
+}
 
 /** @internal */
 export function isStandard(schema: object): schema is StandardSchema {

@@ -169,6 +169,16 @@ export class Session {
     return JSON.parse(native.history(this.core.id, this.seat)) as Message[];
   }
 
+  /** The history as a request carries it: every call has its answer, also where the log lacks one. */
+  get sendableHistory(): Message[] {
+    return JSON.parse(native.sendableHistory(this.core.id, this.seat)) as Message[];
+  }
+
+  /** The version of an event type that this log was written with; `undefined` for one that it does not name. */
+  eventTypeVersion(type: string): number | undefined {
+    return native.eventTypeVersion(this.core.id, this.seat, type);
+  }
+
   /**
    * Appends an event of a plug-in, and gives its seq. Types of the runtime's own are refused with `RESERVED_EVENT`, and
    * from inside a `session/event` listener every append is, with `REENTRANT`.

@@ -1,7 +1,7 @@
 // Tools: definitions with inferred argument types, and what a body is given and may return.
 
 import { registered, type About, type Callback, type Core } from './core.js';
-import { Subject } from './events.js';
+import { Subject, type Outcome } from './events.js';
 import type { Agent } from './agent.js';
 import type { Block, Json, MessageInput } from './json.js';
 import { native } from './native.js';
@@ -18,6 +18,8 @@ export interface ToolCall {
   readonly agentId: string | undefined;
   /** Fires when the turn is cancelled or the call's time is over. The body is awaited all the same. */
   readonly signal: AbortSignal;
+  /** Calls another tool on this call's account: guards, listeners and limits apply, and the log has both calls. */
+  call(name: string, args?: unknown): Promise<Outcome>;
   /** Adds a message for the next step. */
   deferContext(message: MessageInput): void;
   /** Ends the turn with this step if the call succeeds. */
@@ -63,6 +65,13 @@ class Call extends Subject {
   declare readonly name: string;
   declare readonly arguments: Json;
 
+  call(name: string, args: unknown = {}): Promise<Outcome> {
+    const { core, key } = this.about;
+    const caller = core.caller();
+    const text = JSON.stringify(args) ?? 'null';
+    return core.json((id) => native.callTool(core.id, id, key, name, text, caller.seat, caller.context));
+  }
+
   deferContext(message: MessageInput): void {
     native.deferContext(this.about.core.id, this.about.key, JSON.stringify(message));
   }
@@ -85,7 +94,7 @@ function outputText(result: unknown): string {
 }
 
 /** @internal */
-export function registerTool(core: Core, ctx: number, tool: ToolOptions<StandardSchema | JsonSchema, unknown>): number {
+export function registerTool(core: Core, ctx: number, tool: ToolOptions<StandardSchema | JsonSchema, unknown>, isRunner = false): number {
   const { execute, parallel, finalize, parameters, jsonSchema, ...rest } = tool as ToolOptions<StandardSchema | JsonSchema, unknown> & {
     [key: string]: unknown;
   };
@@ -114,7 +123,7 @@ export function registerTool(core: Core, ctx: number, tool: ToolOptions<Standard
       withKept(
         core,
         finalize === undefined ? undefined : ({ json }) => JSON.stringify(finalize(JSON.parse(json ?? '{}') as never)),
-        (finalizeId) => native.tool(core.id, ctx, JSON.stringify(options), bodyId, classifyId, finalizeId),
+        (finalizeId) => native.tool(core.id, ctx, JSON.stringify(options), bodyId, classifyId, finalizeId, isRunner),
       ),
     ),
   );

@@ -10,10 +10,11 @@ use crate::json::{Object, Value};
 use crate::message::{Block, Message};
 use crate::runtime::{LocalBoxFuture, Signal};
 use crate::session::{CancelCause, Event, EventData, InboxTarget, Session, SessionHeader};
-use crate::storage::Durability;
+use crate::storage::{Durability, Store};
 use crate::system_prompt::{PromptText, ToolOrder};
 use crate::tools::{Tool, ToolCall, ToolOutput};
 use std::future::Future;
+use std::rc::Rc;
 use std::sync::Arc;
 
 fn invalid(message: impl Into<String>) -> Error {
@@ -48,8 +49,8 @@ pub fn context_builder(options: Options<'_>) -> Result<ContextBuilder> {
         })?;
         builder = builder.durability(durability);
     }
-    if let Some(store) = options.value("store") {
-        builder = with_store(builder, options.nested(store, "a store")?)?;
+    if let Some(value) = options.value("store") {
+        builder = builder.store(store(options.nested(value, "a store")?)?);
     }
     if !options.flag("loop", true)? {
         builder = builder.without_loop();
@@ -76,7 +77,7 @@ pub fn budget(options: Options<'_>, default: Budget) -> Result<Budget> {
 }
 
 #[cfg(feature = "jsonl")]
-fn jsonl(builder: ContextBuilder, options: &Options<'_>) -> Result<ContextBuilder> {
+fn jsonl(options: &Options<'_>) -> Result<Rc<dyn Store>> {
     use crate::storage::jsonl::{Compression, JsonlOptions, JsonlStore};
     let mut jsonl = JsonlOptions::new(options.required_text("root")?);
     match options.text("compression")?.as_deref() {
@@ -86,32 +87,40 @@ fn jsonl(builder: ContextBuilder, options: &Options<'_>) -> Result<ContextBuilde
         Some(other) => return Err(options.bad(&format!("compression is zstd or none, not {other:?}"))),
     }
     jsonl.pack_chunks = options.flag("packChunks", jsonl.pack_chunks)?;
-    Ok(builder.store(JsonlStore::new(jsonl)))
+    Ok(Rc::new(JsonlStore::new(jsonl)))
 }
 
 #[cfg(not(feature = "jsonl"))]
-fn jsonl(_builder: ContextBuilder, options: &Options<'_>) -> Result<ContextBuilder> {
+fn jsonl(options: &Options<'_>) -> Result<Rc<dyn Store>> {
     Err(options.bad("this build has no jsonl store"))
 }
 
 #[cfg(feature = "sqlite")]
-fn sqlite(builder: ContextBuilder, options: &Options<'_>) -> Result<ContextBuilder> {
-    Ok(builder.store(crate::storage::sqlite::SqliteStore::new(options.required_text("path")?)))
+fn sqlite(options: &Options<'_>, is_reference: bool) -> Result<Rc<dyn Store>> {
+    use crate::storage::sqlite::{ReferenceDatabase, SqliteStore};
+    let path = options.required_text("path")?;
+    Ok(if is_reference { Rc::new(ReferenceDatabase::new(path)) } else { Rc::new(SqliteStore::new(path)) })
 }
 
 #[cfg(not(feature = "sqlite"))]
-fn sqlite(_builder: ContextBuilder, options: &Options<'_>) -> Result<ContextBuilder> {
+fn sqlite(options: &Options<'_>, _is_reference: bool) -> Result<Rc<dyn Store>> {
     Err(options.bad("this build has no sqlite store"))
 }
 
-fn with_store(builder: ContextBuilder, options: Options<'_>) -> Result<ContextBuilder> {
-    let builder = match options.required_text("kind")?.as_str() {
-        "jsonl" => jsonl(builder, &options)?,
-        "sqlite" => sqlite(builder, &options)?,
-        other => return Err(options.bad(&format!("there is no store of kind {other:?}; there are: jsonl, sqlite"))),
+/// A store that comes with the runtime: `{"kind": "jsonl", "root", "compression"?, "packChunks"?}`, `{"kind": "sqlite",
+/// "path"}`, or `{"kind": "reference", "path"}`, a database of the reference's, which is only read.
+pub fn store(options: Options<'_>) -> Result<Rc<dyn Store>> {
+    let store = match options.required_text("kind")?.as_str() {
+        "jsonl" => jsonl(&options)?,
+        "sqlite" => sqlite(&options, false)?,
+        "reference" => sqlite(&options, true)?,
+        other => {
+            let message = format!("there is no store of kind {other:?}; there are: jsonl, sqlite, reference");
+            return Err(options.bad(&message));
+        }
     };
     options.finish()?;
-    Ok(builder)
+    Ok(store)
 }
 
 /// Composes an agent before anybody can see it (FAC-5).

@@ -18,11 +18,12 @@ mod options;
 mod reports;
 mod results;
 mod routes;
+mod stores;
 
 pub use adapters::{adapter, model_info, scripted, scripted_reply};
 pub use compose::{
-    AgentSetup, Setup, budget, cancel_cause, context_builder, message, model_choice, open_agent, prompt_input, target,
-    tool, tool_call_value, tool_output,
+    AgentSetup, Setup, budget, cancel_cause, context_builder, message, model_choice, open_agent, prompt_input, store,
+    target, tool, tool_call_value, tool_output,
 };
 pub use decisions::Decided;
 pub use emit::{emit, texts_value};
@@ -38,3 +39,4 @@ pub use results::{
     work_value,
 };
 pub use routes::{fallback_route, model_double, retry_policy, route_options};
+pub use stores::{HostStore, StoreCall, StoreObject, copied_value};
