@@ -49,9 +49,9 @@ test-rust: $(STAMPS)/machine ## unit, integration, conformance and documentation
 	cargo test --doc -p turnwheel --locked --quiet
 	$(MAKE) --no-print-directory samples
 
-test-python: $(STAMPS)/package ## the Python package, its types and its examples
-	cd bindings/python && ../../$(BIN)/mypy --strict -p turnwheel && ../../$(BIN)/mypy --strict ../../examples/python/assistant.py \
-		&& ../../$(BIN)/mypy --strict ../../examples/python/stores/*.py
+test-python: $(STAMPS)/package $(STAMPS)/browser ## the Python package, its types and its examples
+	cd bindings/python && ../../$(BIN)/mypy --strict -p turnwheel && for example in ../../examples/python/*.py; do \
+		../../$(BIN)/mypy --strict $$example || exit 1; done && ../../$(BIN)/mypy --strict ../../examples/python/stores/*.py
 	$(BIN)/python -m pytest -q bindings/python/tests
 
 test-node: $(STAMPS)/node ## the Node package: conformance, idioms, types, packages, examples
@@ -163,6 +163,11 @@ $(BIN)/python: | $(STAMPS)/machine
 $(STAMPS)/tools: bindings/python/requirements-dev.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet -r bindings/python/requirements-dev.txt
 	@mkdir -p $(STAMPS) && touch $@
+
+# What shows the pages that `python -m turnwheel html` writes.
+$(STAMPS)/browser: | $(STAMPS)/machine
+	@tests/machine-setup browser
+	@touch $@
 
 # The Python package is a release build: what users run is what is tested.
 $(STAMPS)/package: $(STAMPS)/tools $(RUST_SOURCES) $(PY_SOURCES)

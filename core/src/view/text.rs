@@ -156,7 +156,9 @@ impl TextView {
                 }
             }
             PartKind::Reasoning | PartKind::Folded => {
-                out.push_str(&format!("{indent}{name}{}\n", one_line(&part.text, 100)));
+                // JSON over several lines reads as well on one.
+                let words: Vec<&str> = part.text.split_whitespace().take(100).collect();
+                out.push_str(&format!("{indent}{name}{}\n", one_line(&words.join(" "), 100)));
             }
         }
     }
