@@ -3,7 +3,7 @@
 `POST /messages {"text", "id"?}` queues a prompt and answers when it is on disk: what was answered with 202 is not lost,
 and sending the same id again changes nothing. `GET /events` streams the user's events as they are logged; their ids are
 seqs, so a browser that lost its connection, or whose server was killed, goes on behind `Last-Event-ID` and misses
-nothing. `POST /cancel` stops the running turn and keeps what is queued."""
+nothing. `POST /cancel` stops the running turn and goes on with what is queued."""
 
 from __future__ import annotations
 
@@ -101,6 +101,7 @@ async def events(agent: UserAgent, last_event_id: Annotated[int | None, Header()
 @app.post("/cancel", status_code=204)
 async def cancel(agent: UserAgent) -> Response:
     agent.cancel(keep_inbox=True)
+    agent.wake()
     return Response(status_code=204)
 
 
