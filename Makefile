@@ -22,7 +22,7 @@ NODE_RUST    := $(shell find core bindings/node/src -name '*.rs') $(shell find .
 C_RUST       := $(shell find core ffi/src -name '*.rs') $(wildcard ffi/packaging/* include/*) ffi/Cargo.toml core/Cargo.toml Cargo.toml Cargo.lock
 NODE_SOURCES := $(shell find bindings/node/ts -name '*.ts') $(wildcard bindings/node/scripts/*.mjs) bindings/node/package.json bindings/node/tsconfig.json
 
-.PHONY: record help demo demo-real test lint test-rust test-python test-node test-c family test-real conformance conformance-rust conformance-node conformance-c install dist samples interchange sanitize header sim crash bench bench-wires bench-open bench-node fuzz clean
+.PHONY: record help demo demo-real test lint test-rust test-python test-node test-c family test-real conformance conformance-rust conformance-node conformance-c install dist samples interchange sanitize header sim crash instructions bench bench-wires bench-open bench-node fuzz clean
 
 CONFORMANCE = --pending tests/conformance/pending.txt --decisions tests/conformance/decisions $(or $(SCENARIOS),tests/conformance/scenarios)
 
@@ -35,7 +35,7 @@ demo: $(STAMPS)/package ## run the main job offline, or on TURNWHEEL_BASE_URL
 demo-real: $(STAMPS)/package $(STAMPS)/model ## run the main job on a real local model
 	$(BIN)/python tests/real/serve.py -- $(BIN)/python examples/python/demo.py
 
-test: lint test-rust test-python test-node test-c family test-real interchange ## run every test of every language
+test: lint test-rust instructions test-python test-node test-c family test-real interchange ## run every test of every language
 
 lint: $(STAMPS)/tools ## formatters, linters and type checkers
 	cargo fmt --all --check
@@ -135,6 +135,11 @@ fuzz: ## make fuzz TARGET=jsonl|frames|rows|header|repair|chat_sse|messages_sse|
 	@test -n "$(TARGET)" || { echo "name a TARGET: jsonl, frames, rows, header, repair, chat_sse, messages_sse or responses_sse"; exit 2; }
 	tests/fuzz/seed-corpus
 	cd core && RUSTC_BOOTSTRAP=1 cargo fuzz run $(TARGET) --fuzz-dir ../tests/fuzz -- -max_total_time=$(or $(SECONDS),60) -max_len=16384
+
+instructions: ## count the instructions of a turn and compare with bench/instructions.txt (BLESS=--bless writes it)
+	@tests/machine-setup bench
+	cargo build --quiet --release --locked -p turnwheel-bench
+	$(PYTHON) tests/bench/instructions.py $(CARGO_OUT)/release/workloads $(BLESS)
 
 bench: $(STAMPS)/package ## measure turns in Rust and Python (release builds)
 	cargo bench --locked -p turnwheel --bench turns -- --noplot

@@ -73,7 +73,7 @@ fn answer(events: &[String], reason: &str) -> Answer {
 
 fn replay_state(answer: &Answer) -> Option<Value> {
     match answer.chunks.last() {
-        Some(Chunk::Finish { replay_state, .. }) => replay_state.clone(),
+        Some(Chunk::Finish { replay_state, .. }) => replay_state.as_deref().cloned(),
         _ => None,
     }
 }

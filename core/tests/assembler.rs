@@ -37,7 +37,7 @@ fn call(id: &str, name: &str, arguments: &str) -> Block {
 }
 
 fn finish(reason: FinishReason, replay_state: Option<Value>) -> Chunk {
-    Chunk::Finish { reason, replay_state }
+    Chunk::Finish { reason, replay_state: replay_state.map(Box::new) }
 }
 
 fn said(text: &str) -> Block {
@@ -113,7 +113,7 @@ fn blk_06_without_finish_the_answer_is_a_stop_and_the_last_usage_and_finish_win(
     let open = assembled(&[text(0, "a"), usage(1), usage(2)]);
     assert!(open.failure().is_none() && !open.assemble().unwrap().hit_ceiling);
     assert_eq!(open.usage().unwrap().output_tokens, 2);
-    let failure = FinishReason::Error(Failure::new("A", "m"));
+    let failure = FinishReason::error(Failure::new("A", "m"));
     let twice = assembled(&[finish(failure, None), finish(FinishReason::Stop, None)]);
     assert!(twice.failure().is_none());
 }

@@ -620,7 +620,7 @@ fn case_086_idle_is_told_once_nothing_is_pending_running_or_retrying() {
     let clock = ManualClock::new(0);
     let ports = Ports { clock: Rc::new(clock.clone()), ..Ports::default() };
     let ctx = Context::builder().ports(ports).build();
-    let down = finish(FinishReason::Error(Failure::new("SERVER", "down")));
+    let down = finish(FinishReason::error(Failure::new("SERVER", "down")));
     ctx.llm().register("fake", Played::new().say([down]).say([text(0, "up"), stop()])).expect("a new route");
     let runtime = ctx.runtime().clone();
     ctx.waterfall::<RequestErrorEvent, _>(move |_, _| {

@@ -66,7 +66,7 @@ fn failure(agent: &Agent) -> Failure {
 #[test]
 fn req_2_and_step_8_a_retry_keeps_the_assembly_and_derives_the_history_anew() {
     let play =
-        Played::new().say([finish(FinishReason::Error(Failure::new("SERVER", "down")))]).say([text(0, "up"), stop()]);
+        Played::new().say([finish(FinishReason::error(Failure::new("SERVER", "down")))]).say([text(0, "up"), stop()]);
     let ctx = context(play.clone());
     let assembled = Rc::new(Cell::new(0));
     let counting = assembled.clone();
@@ -300,7 +300,7 @@ fn step_1_and_14_a_chunk_behind_a_cancel_is_not_logged_and_the_visible_prefix_is
 
 #[test]
 fn step_2_11_and_13_an_adapter_that_says_aborted_fails_the_turn_and_its_chunks_are_cited_by_nothing() {
-    let reason = FinishReason::Aborted(Failure::new("ABORTED", "socket closed"));
+    let reason = FinishReason::aborted(Failure::new("ABORTED", "socket closed"));
     let ctx = context(Played::new().say([text(0, "lost"), finish(reason)]));
     let agent = run(&ctx);
     assert_eq!(failure(&agent), Failure::new("ABORTED", "socket closed"));
@@ -311,7 +311,7 @@ fn step_2_11_and_13_an_adapter_that_says_aborted_fails_the_turn_and_its_chunks_a
 
 #[test]
 fn step_3_to_5_and_19_content_decides_and_each_answer_cites_exactly_its_chunks() {
-    let down = finish(FinishReason::Error(Failure::new("SERVER", "down")));
+    let down = finish(FinishReason::error(Failure::new("SERVER", "down")));
     let play = Played::new().say([text(0, "first try"), down]).say([Chunk::Usage(Usage::default())]);
     let ctx = context(play);
     ctx.waterfall::<RequestErrorEvent, _>(|_, _| async { Ok(Recovery::Retry) }).expect("registered");
@@ -327,7 +327,7 @@ fn step_3_to_5_and_19_content_decides_and_each_answer_cites_exactly_its_chunks()
 fn step_7_to_9_recovery_is_told_everything_while_the_step_is_open() {
     let mut down = Failure::new("RATE_LIMITED", "slow down");
     down.status = Some(429);
-    let ctx = context(Played::new().say([finish(FinishReason::Error(down.clone()))]));
+    let ctx = context(Played::new().say([finish(FinishReason::error(down.clone()))]));
     let seen = Rc::new(RefCell::new(None));
     let telling = seen.clone();
     ctx.waterfall::<RequestErrorEvent, _>(move |event, next| {
@@ -356,7 +356,7 @@ fn step_15_and_16_a_cancel_at_the_last_chunk_makes_a_prefix_of_a_whole_answer() 
 #[test]
 fn step_17_a_cancel_during_recovery_commits_nothing_of_the_failed_attempt() {
     let ctx =
-        context(Played::new().say([text(0, "partial"), finish(FinishReason::Error(Failure::new("SERVER", "down")))]));
+        context(Played::new().say([text(0, "partial"), finish(FinishReason::error(Failure::new("SERVER", "down")))]));
     ctx.waterfall::<RequestErrorEvent, _>(|event, _| async move {
         event.agent.cancel(CancelCause::User);
         Ok(Recovery::Retry)
@@ -415,7 +415,7 @@ fn asm_4_an_open_block_of_an_unknown_type_fails_the_step_and_is_left_out_of_a_pr
 fn asm_5_and_step_6_a_ceiling_drops_calls_with_their_replay_entries_and_entries_that_do_not_match_drop_the_state() {
     let replay = |state: turnwheel::json::Value, reason: FinishReason| {
         let call = Block::ToolCall { id: "c1".into(), name: "f".into(), arguments: "{}".into() };
-        let last = Chunk::Finish { reason, replay_state: Some(state) };
+        let last = Chunk::Finish { reason, replay_state: Some(Box::new(state)) };
         let ctx = context(Played::new().say([text(0, "t"), Chunk::BlockEnd { index: 1, block: call }, last]));
         let agent = run(&ctx);
         let message = agent.session().history().get(1).expect("an answer");

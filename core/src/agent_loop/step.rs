@@ -6,7 +6,8 @@ use super::{barrier, make_room};
 use crate::agent::{Recovery, RequestErrorEvent, RequestEvent};
 use crate::error::{Code, Error, Result};
 use crate::llm::{
-    AdapterDefaults, Assembler, CallConfig, Chunk, Failure, FinishReason, ModelRequest, PreparedCall, RequestHeader,
+    AdapterDefaults, Assembler, CallConfig, Chunk, ChunkStream, Failure, FinishReason, ModelRequest, PreparedCall,
+    RequestHeader,
 };
 use crate::message::{Block, Message, Role, Source};
 use crate::runtime::{Signal, yield_now};
@@ -15,6 +16,7 @@ use crate::system_prompt::{Assembly, render_system};
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll};
 
 /// How a step ended.
 pub(super) enum StepEnd {
@@ -198,28 +200,33 @@ impl LoopDriver {
                 return Ok(());
             }
         };
-        let mut ready = 0;
         loop {
-            let next = poll_fn(|context| {
-                let poll = || Ok(stream.as_mut().poll_next(context));
-                crate::events::guarded(poll).unwrap_or_else(|error| std::task::Poll::Ready(Some(Err(error))))
-            });
-            match next.await {
-                None => break,
-                Some(Ok(chunk)) => take(chunk, answer)?,
-                Some(Err(error)) => {
-                    take(failing(&error, signal), answer)?;
-                    answer.thrown = Some(error);
-                    break;
+            // Ready chunks are taken where they arrive, without a suspension between them.
+            let mut ready = 0;
+            let pause = poll_fn(|context| -> Poll<Result<Pause>> {
+                while ready < CHUNKS_PER_POLL {
+                    match poll_guarded(&mut stream, context) {
+                        Poll::Pending => return Poll::Pending,
+                        Poll::Ready(None) => return Poll::Ready(Ok(Pause::Ended)),
+                        Poll::Ready(Some(Ok(chunk))) => take(chunk, answer)?,
+                        Poll::Ready(Some(Err(error))) => {
+                            take(failing(&error, signal), answer)?;
+                            answer.thrown = Some(error);
+                            return Poll::Ready(Ok(Pause::Ended));
+                        }
+                    }
+                    ready += 1;
+                    if session.is_full() {
+                        return Poll::Ready(Ok(Pause::Full));
+                    }
                 }
-            }
-            if session.is_full() {
+                Poll::Ready(Ok(Pause::Breath))
+            });
+            match pause.await? {
+                Pause::Ended => break,
                 // A store that cannot keep up slows the stream down; what has come is in the log (case 145).
-                make_room(&session, signal).await?;
-            }
-            ready += 1;
-            if ready % CHUNKS_PER_POLL == 0 {
-                yield_now().await;
+                Pause::Full => make_room(&session, signal).await?,
+                Pause::Breath => yield_now().await,
             }
         }
         // Noticed before the message is committed: a cancel by an observer of the last chunk cuts the answer (STEP-16).
@@ -300,6 +307,29 @@ impl LoopDriver {
     }
 }
 
+/// Why the taking of chunks paused.
+enum Pause {
+    /// The stream ended.
+    Ended,
+    /// The store cannot keep up.
+    Full,
+    /// Others may run.
+    Breath,
+}
+
+/// Polls an adapter's stream; a panic is what it threw.
+fn poll_guarded(stream: &mut ChunkStream, context: &mut TaskContext<'_>) -> Poll<Option<Result<Chunk>>> {
+    let mut next = Poll::Pending;
+    let polled = crate::events::guarded(|| {
+        next = stream.as_mut().poll_next(context);
+        Ok(())
+    });
+    match polled {
+        Ok(()) => next,
+        Err(error) => Poll::Ready(Some(Err(error))),
+    }
+}
+
 /// An attempt's answer as far as it has come.
 #[derive(Default)]
 struct Answer {
@@ -330,6 +360,6 @@ fn failing(error: &Error, signal: &Signal) -> Chunk {
         Failure::new(code, error.message())
     });
     let aborted = signal.is_cancelled() || failure.code == "ABORTED";
-    let reason = if aborted { FinishReason::Aborted(failure) } else { FinishReason::Error(failure) };
+    let reason = if aborted { FinishReason::aborted(failure) } else { FinishReason::error(failure) };
     Chunk::Finish { reason, replay_state: None }
 }

@@ -299,7 +299,7 @@ impl<'a> Scheduler<'a> {
             step: self.step,
             message,
             error: outcome.error,
-            meta: outcome.meta,
+            meta: outcome.meta.map(Box::new),
         };
         let sources = self.progress[at].call_seq.map(|seq| vec![seq]);
         self.agent.session().commit(data, Some(SurfaceOp::Append), sources)?;

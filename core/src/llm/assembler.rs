@@ -85,7 +85,9 @@ impl Assembler {
                 self.slot(*index, kind).closed.get_or_insert_with(|| block.clone());
             }
             Chunk::Usage(usage) => self.usage = Some(*usage),
-            Chunk::Finish { reason, replay_state } => self.finish = Some((reason.clone(), replay_state.clone())),
+            Chunk::Finish { reason, replay_state } => {
+                self.finish = Some((reason.clone(), replay_state.as_deref().cloned()))
+            }
         }
     }
 

@@ -52,8 +52,9 @@ pub enum Chunk {
     Finish {
         /// Why.
         reason: FinishReason,
-        /// Provider-private continuation data, `{response, blocks?}` (MSG-21).
-        replay_state: Option<Value>,
+        /// Provider-private continuation data, `{response, blocks?}` (MSG-21). Boxed, like failures, so that the many
+        /// chunks that are deltas stay small.
+        replay_state: Option<Box<Value>>,
     },
 }
 
@@ -67,12 +68,22 @@ pub enum FinishReason {
     /// The output limit was hit.
     MaxTokens,
     /// The call failed.
-    Error(Failure),
+    Error(Box<Failure>),
     /// The call was aborted.
-    Aborted(Failure),
+    Aborted(Box<Failure>),
 }
 
 impl FinishReason {
+    /// The call failed.
+    pub fn error(failure: Failure) -> Self {
+        FinishReason::Error(Box::new(failure))
+    }
+
+    /// The call was aborted.
+    pub fn aborted(failure: Failure) -> Self {
+        FinishReason::Aborted(Box::new(failure))
+    }
+
     /// The kind in JSON.
     pub fn kind(&self) -> &'static str {
         match self {
@@ -90,8 +101,8 @@ impl FinishReason {
             "stop" => Some(FinishReason::Stop),
             "tool-calls" => Some(FinishReason::ToolCalls),
             "max-tokens" => Some(FinishReason::MaxTokens),
-            "error" => Some(FinishReason::Error(failure()?)),
-            "aborted" => Some(FinishReason::Aborted(failure()?)),
+            "error" => Some(FinishReason::error(failure()?)),
+            "aborted" => Some(FinishReason::aborted(failure()?)),
             _ => None,
         }
     }
@@ -113,7 +124,7 @@ impl Chunk {
             Chunk::TextDelta { text, .. } | Chunk::ReasoningDelta { text, .. } => text.len(),
             Chunk::ToolCallDelta { arguments_delta, .. } => arguments_delta.len(),
             Chunk::BlockEnd { block, .. } => block.weight(),
-            Chunk::Finish { replay_state, .. } => replay_state.as_ref().map_or(0, Value::weight),
+            Chunk::Finish { replay_state, .. } => replay_state.as_ref().map_or(0, |state| state.weight()),
             Chunk::BlockStart { .. } | Chunk::Usage(_) => 0,
         }
     }
@@ -153,7 +164,7 @@ impl Chunk {
             "block-end" => (Chunk::BlockEnd { index: index()?, block: Block::from_value(object.get("block")?) }, 3),
             "usage" => (Chunk::Usage(Usage::from_value(object.get("usage")?)?), 2),
             "finish" => {
-                let replay_state = object.get("replayState").cloned();
+                let replay_state = object.get("replayState").cloned().map(Box::new);
                 let members = 2 + usize::from(replay_state.is_some());
                 (Chunk::Finish { reason: FinishReason::from_value(object.get("reason")?)?, replay_state }, members)
             }

@@ -151,7 +151,7 @@ impl futures_core::Stream for Limited {
                 let Some((request, _)) = self.waiting.take() else { return Poll::Ready(None) };
                 self.limiter.leave(self.id);
                 let failure = Failure::new("ABORTED", request.signal.error().message());
-                let reason = FinishReason::Aborted(failure);
+                let reason = FinishReason::aborted(failure);
                 return Poll::Ready(Some(Ok(Chunk::Finish { reason, replay_state: None })));
             }
             let limiter = self.limiter.clone();

@@ -24,6 +24,9 @@ impl WakerSet {
 
     /// Wakes everybody and forgets them.
     pub fn wake_all(&self) {
+        if self.0.borrow().is_empty() {
+            return;
+        }
         let wakers = std::mem::take(&mut *self.0.borrow_mut());
         for waker in wakers {
             waker.wake();

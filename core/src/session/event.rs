@@ -163,7 +163,7 @@ pub enum EventData {
         step: u64,
         message: Arc<Message>,
         error: Option<ErrorInfo>,
-        meta: Option<Value>,
+        meta: Option<Box<Value>>,
     },
     RequestHeader {
         header: Arc<RequestHeader>,
@@ -280,7 +280,9 @@ impl EventData {
             EventData::ToolCall { arguments, .. } => arguments.len(),
             EventData::InboxSpliced(splice) => splice.inserted.iter().map(|message| of_message(message)).sum(),
             EventData::Other { data, .. } => data.weight(),
-            EventData::ToolResult { message, meta, .. } => of_message(message) + meta.as_ref().map_or(0, Value::weight),
+            EventData::ToolResult { message, meta, .. } => {
+                of_message(message) + meta.as_ref().map_or(0, |meta| meta.weight())
+            }
             _ => self.message().map_or(0, |message| of_message(message)),
         };
         size_of::<Event>() + own
@@ -288,7 +290,20 @@ impl EventData {
 
     /// Whether events of this type stand on the surface (REC-03).
     pub fn is_surface(&self) -> bool {
-        matches!(self.kind(), "user/message" | "assistant/message" | "tool/result")
+        match self {
+            EventData::UserMessage(_) | EventData::AssistantMessage { .. } | EventData::ToolResult { .. } => true,
+            EventData::Other { kind, .. } => matches!(&**kind, "user/message" | "assistant/message" | "tool/result"),
+            EventData::TurnStart { .. }
+            | EventData::TurnEnd { .. }
+            | EventData::StepStart { .. }
+            | EventData::StepEnd { .. }
+            | EventData::AssistantChunk { .. }
+            | EventData::ToolCall { .. }
+            | EventData::RequestHeader { .. }
+            | EventData::RequestContext(_)
+            | EventData::EndSeed
+            | EventData::InboxSpliced(_) => false,
+        }
     }
 
     /// The message that a surface event puts before the model.
@@ -342,6 +357,20 @@ impl Event {
             text: OnceLock::new(),
             own_text: false,
         }
+    }
+
+    /// An event as a live session commits it, on the heap.
+    #[inline]
+    pub(super) fn committed(
+        seq: u64,
+        time: i64,
+        data: EventData,
+        surface_op: Option<SurfaceOp>,
+        source_event_seqs: Option<Vec<u64>>,
+        ignorable: bool,
+    ) -> Arc<Self> {
+        let text = OnceLock::new();
+        Arc::new(Self { seq, time, data, surface_op, source_event_seqs, ignorable, text, own_text: false })
     }
 
     /// Adds surface placement and cited sources.

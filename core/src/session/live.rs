@@ -320,8 +320,8 @@ impl Session {
             let message = format!("cannot append {} while an event of this session is being published", data.kind());
             return Err(Error::new(Code::Reentrant, message));
         }
-        let mut event = Event::new(self.len(), self.0.runtime.now_ms(), data).placed(surface_op, sources);
-        event.ignorable = ignorable;
+        // Built where it stays: an event is big to move, and most of a log are small deltas.
+        let event = Event::committed(self.len(), self.0.runtime.now_ms(), data, surface_op, sources, ignorable);
         self.validate(&event)?;
         let check = self.0.check.borrow().clone();
         if let Some(check) = check {
@@ -331,7 +331,6 @@ impl Session {
             self.0.publishing.set(false);
             verdict?;
         }
-        let event = Arc::new(event);
         self.admit(event.clone(), false)?;
         let sink = self.0.sink.borrow().clone();
         if let Some(sink) = sink {
@@ -362,7 +361,7 @@ impl Session {
         match &event.data {
             EventData::RequestHeader { header, .. } => *self.0.request_header.borrow_mut() = Some(header.clone()),
             EventData::RequestContext(context) => *self.0.request_context.borrow_mut() = Some(context.clone()),
-            _ if event.kind() == VERSIONS => self.0.announced.borrow_mut().apply(&event.data_value()),
+            EventData::Other { kind, data } if **kind == *VERSIONS => self.0.announced.borrow_mut().apply(data),
             _ => {}
         }
         if replayed {
@@ -407,7 +406,7 @@ impl Session {
     }
 
     fn drain(&self) {
-        if self.0.draining.replace(true) {
+        if self.0.deferred.borrow().is_empty() || self.0.draining.replace(true) {
             return;
         }
         loop {

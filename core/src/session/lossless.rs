@@ -12,7 +12,7 @@ impl EventData {
         match self {
             EventData::UserMessage(message) | EventData::AssistantMessage { message, .. } => message.find_lossy(),
             EventData::ToolResult { message, meta, .. } => {
-                message.find_lossy().or_else(|| meta.as_ref().and_then(Value::find_lossy))
+                message.find_lossy().or_else(|| meta.as_ref().and_then(|meta| meta.find_lossy()))
             }
             EventData::InboxSpliced(splice) => splice.inserted.iter().find_map(|message| message.find_lossy()),
             EventData::AssistantChunk { chunk, .. } => chunk.find_lossy(),
@@ -56,7 +56,7 @@ impl Chunk {
     fn find_lossy(&self) -> Option<String> {
         match self {
             Chunk::BlockEnd { block, .. } => block.find_lossy(),
-            Chunk::Finish { replay_state, .. } => replay_state.as_ref().and_then(Value::find_lossy),
+            Chunk::Finish { replay_state, .. } => replay_state.as_ref().and_then(|state| state.find_lossy()),
             Chunk::BlockStart { .. }
             | Chunk::TextDelta { .. }
             | Chunk::ReasoningDelta { .. }

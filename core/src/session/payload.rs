@@ -77,7 +77,7 @@ impl EventData {
                     let text = |key: &str| error.get(key).and_then(Value::as_str).map(str::to_owned);
                     Some(ErrorInfo { name: text("name")?, code: text("code")? })
                 });
-                let meta = data.get("meta").cloned();
+                let meta = data.get("meta").cloned().map(Box::new);
                 let numbers = number("turn").zip(number("step"));
                 numbers.map(|(turn, step)| EventData::ToolResult { turn, step, message, error, meta })
             }

@@ -99,7 +99,7 @@ impl futures_core::Stream for Broken {
                 if self.inner.is_some() && self.cancelled.as_mut().poll(context).is_ready() {
                     self.inner = None;
                     let failure = Failure::new("ABORTED", self.signal.error().message());
-                    let reason = FinishReason::Aborted(failure);
+                    let reason = FinishReason::aborted(failure);
                     return Poll::Ready(Some(Ok(Chunk::Finish { reason, replay_state: None })));
                 }
                 return if self.inner.is_none() { Poll::Ready(None) } else { Poll::Pending };

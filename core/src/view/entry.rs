@@ -151,7 +151,7 @@ impl Reader {
             }
             EventData::ToolResult { message, error, meta, .. } => {
                 let code = error.as_ref().map(|error| error.code.as_str());
-                self.result(event, message, code, meta.as_ref())
+                self.result(event, message, code, meta.as_deref())
             }
             EventData::RequestHeader { header, reason } => self.request_header(event, header, *reason),
             EventData::RequestContext(context) => {

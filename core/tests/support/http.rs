@@ -91,7 +91,7 @@ pub fn collect(adapter: &dyn Adapter, request: ModelRequest) -> (Vec<Chunk>, Opt
             assert!(failure.is_none(), "nothing follows a failure");
             match item {
                 Ok(Chunk::Finish { reason: FinishReason::Error(found) | FinishReason::Aborted(found), .. }) => {
-                    failure = Some(found);
+                    failure = Some(*found);
                 }
                 Ok(chunk) => chunks.push(chunk),
                 Err(error) => failure = Some(error.failure().unwrap().clone()),

@@ -93,8 +93,8 @@ impl ScriptedReply {
         }
         chunks.extend(self.usage.map(Chunk::Usage));
         let default = if has_calls { FinishReason::ToolCalls } else { FinishReason::Stop };
-        let reason = self.error.map(FinishReason::Error).or(self.finish).unwrap_or(default);
-        chunks.push(Chunk::Finish { reason, replay_state: self.replay_state });
+        let reason = self.error.map(FinishReason::error).or(self.finish).unwrap_or(default);
+        chunks.push(Chunk::Finish { reason, replay_state: self.replay_state.map(Box::new) });
         chunks
     }
 }
@@ -274,7 +274,7 @@ impl ScriptedStream {
         self.source = Source::Over;
         self.wait = None;
         let failure = Failure::new("ABORTED", self.request.signal.error().message());
-        Chunk::Finish { reason: FinishReason::Aborted(failure), replay_state: None }
+        Chunk::Finish { reason: FinishReason::aborted(failure), replay_state: None }
     }
 
     /// Waits out the delay; false if the request was cancelled meanwhile.
@@ -395,7 +395,7 @@ mod tests {
     #[test]
     fn an_empty_script_fails_unless_something_answers_otherwise() {
         let expected = Failure::new("UNKNOWN", "the script has no reply left");
-        let finish = Chunk::Finish { reason: FinishReason::Error(expected), replay_state: None };
+        let finish = Chunk::Finish { reason: FinishReason::error(expected), replay_state: None };
         assert_eq!(collect(&Scripted::new()), [finish]);
         let echo = Scripted::new().text("first").respond(|request| ScriptedReply::text(&*request.header.config.model));
         let texts = [collect(&echo), collect(&echo), collect(&echo)].map(|chunks| chunks[1].clone());

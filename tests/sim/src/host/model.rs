@@ -145,8 +145,8 @@ fn answer(world: &Rc<World>, id: &str) -> VecDeque<Item> {
     }
     let failure = || Failure::new("RATE_LIMIT", "planned failure of the model");
     let reason = match dice.below(100) {
-        0..8 if dice.chance(100) => Some(FinishReason::Error(failure())),
-        8..12 if dice.chance(100) => Some(FinishReason::Aborted(failure())),
+        0..8 if dice.chance(100) => Some(FinishReason::error(failure())),
+        8..12 if dice.chance(100) => Some(FinishReason::aborted(failure())),
         12..20 if dice.chance(100) => Some(FinishReason::MaxTokens),
         20..25 if dice.chance(100) => None,
         25..50 => Some(FinishReason::ToolCalls),

@@ -297,7 +297,7 @@ impl AnthropicDecoder {
         }
         out.extend(self.usage.take().map(Chunk::Usage));
         let replay_state = self.replay_state();
-        out.push(Chunk::Finish { reason, replay_state });
+        out.push(Chunk::Finish { reason, replay_state: replay_state.map(Box::new) });
         Ok(())
     }
 
@@ -400,13 +400,13 @@ fn finish_reason(stop: Option<&str>, slots: &[Slot]) -> FinishReason {
         // The window being full cuts an answer as the ceiling does.
         Some("max_tokens" | "model_context_window_exceeded") => FinishReason::MaxTokens,
         None | Some("end_turn" | "stop_sequence" | "tool_use") => match slots.is_empty() {
-            true => FinishReason::Error(Failure::new("EMPTY_RESPONSE", "the model answered with nothing")),
+            true => FinishReason::error(Failure::new("EMPTY_RESPONSE", "the model answered with nothing")),
             false if has_calls => FinishReason::ToolCalls,
             false => FinishReason::Stop,
         },
         Some(other) => {
             let message = format!("the model stopped with reason `{}`", quote(other));
-            FinishReason::Error(Failure::new(other.to_uppercase(), message))
+            FinishReason::error(Failure::new(other.to_uppercase(), message))
         }
     }
 }

@@ -292,7 +292,7 @@ impl<W: Wire> Stream for HttpStream<W> {
             this.chunks.clear();
             this.failure = None;
             let failure = Failure::new("ABORTED", this.request.signal.error().message());
-            let reason = FinishReason::Aborted(failure);
+            let reason = FinishReason::aborted(failure);
             return Poll::Ready(Some(Ok(Chunk::Finish { reason, replay_state: None })));
         }
         loop {

@@ -248,7 +248,7 @@ impl ChatDecoder {
         let has_blocks = self.text.is_some() || self.reasoning.is_some() || !self.calls.calls.is_empty();
         let reason = finish_reason(reason.as_deref(), has_blocks, !self.calls.calls.is_empty());
         let replay_state = std::mem::take(&mut self.details).into_state();
-        out.push(Chunk::Finish { reason, replay_state });
+        out.push(Chunk::Finish { reason, replay_state: replay_state.map(Box::new) });
         Ok(())
     }
 
@@ -284,9 +284,9 @@ fn finish_reason(reason: Option<&str>, has_blocks: bool, has_calls: bool) -> Fin
         (Some("length" | "max_tokens" | "model_length"), _) => FinishReason::MaxTokens,
         (Some(lower), Some(other)) if !STOP.contains(&lower) => {
             let message = format!("the model stopped with reason `{}`", quote(other));
-            FinishReason::Error(Failure::new(other.to_uppercase(), message))
+            FinishReason::error(Failure::new(other.to_uppercase(), message))
         }
-        _ if !has_blocks => FinishReason::Error(Failure::new("EMPTY_RESPONSE", "the model answered with nothing")),
+        _ if !has_blocks => FinishReason::error(Failure::new("EMPTY_RESPONSE", "the model answered with nothing")),
         (None | Some("tool_calls" | "function_call"), _) if has_calls => FinishReason::ToolCalls,
         _ => FinishReason::Stop,
     }

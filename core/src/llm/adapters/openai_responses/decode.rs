@@ -240,17 +240,17 @@ impl ResponsesDecoder {
             _ if is_cut => FinishReason::MaxTokens,
             "incomplete" => {
                 let message = format!("the model stopped with reason `{}`", quote(why));
-                FinishReason::Error(Failure::new(why.to_uppercase(), message))
+                FinishReason::error(Failure::new(why.to_uppercase(), message))
             }
             _ if self.slots.is_empty() => {
-                FinishReason::Error(Failure::new("EMPTY_RESPONSE", "the model answered with nothing"))
+                FinishReason::error(Failure::new("EMPTY_RESPONSE", "the model answered with nothing"))
             }
             _ if calls.count() > 0 => FinishReason::ToolCalls,
             _ => FinishReason::Stop,
         };
         out.extend(response.get("usage").and_then(read_usage).map(Chunk::Usage));
         let replay_state = self.replay_state(response);
-        out.push(Chunk::Finish { reason, replay_state });
+        out.push(Chunk::Finish { reason, replay_state: replay_state.map(Box::new) });
         Ok(())
     }
 
