@@ -51,7 +51,10 @@ test-rust: $(STAMPS)/machine ## unit, integration, conformance and documentation
 
 test-python: $(STAMPS)/package $(STAMPS)/browser ## the Python package, its types and its examples
 	cd bindings/python && ../../$(BIN)/mypy --strict -p turnwheel && for example in ../../examples/python/*.py; do \
-		../../$(BIN)/mypy --strict $$example || exit 1; done && ../../$(BIN)/mypy --strict ../../examples/python/stores/*.py
+		../../$(BIN)/mypy --strict $$example || exit 1; done && ../../$(BIN)/mypy --strict ../../examples/python/stores/*.py \
+		&& ../../$(BIN)/mypy --strict tests/conformance/*.py
+	$(MAKE) --no-print-directory conformance HOST=python
+	$(MAKE) --no-print-directory conformance HOST=python SCENARIOS=tests/conformance/scenarios-own
 	$(BIN)/python -m pytest -q bindings/python/tests
 
 test-node: $(STAMPS)/node ## the Node package: conformance, idioms, types, packages, examples
@@ -84,8 +87,8 @@ record: $(STAMPS)/model $(STAMPS)/litellm ## record anew what the real servers s
 	TURNWHEEL_LITELLM_PYTHON=$(LITELLM)/bin/python $(BIN)/python tests/real/litellm_proxy.py -- \
 		$(BIN)/python tests/real/record.py litellm
 
-conformance: ## make conformance HOST=rust|c|node SCENARIOS=<dir>: run any folder of scenarios
-	@case "$(HOST)" in rust|c|node) ;; *) echo "HOST must be rust, c or node; runners of other hosts come with those hosts"; exit 2;; esac
+conformance: ## make conformance HOST=rust|c|node|python SCENARIOS=<dir>: run any folder of scenarios
+	@case "$(HOST)" in rust|c|node|python) ;; *) echo "HOST must be rust, c, node or python"; exit 2;; esac
 	@$(MAKE) --no-print-directory --silent conformance-$(HOST)
 
 conformance-rust:
@@ -93,6 +96,9 @@ conformance-rust:
 
 conformance-node: $(STAMPS)/node
 	@node bindings/node/tests/conformance/run.mjs $(CONFORMANCE)
+
+conformance-python: $(STAMPS)/package
+	@$(BIN)/python bindings/python/tests/conformance/run.py $(CONFORMANCE)
 
 conformance-c: $(STAMPS)/c
 	@$(MAKE) --no-print-directory --silent -C tests/c PREFIX=$(abspath target/c/prefix) OUT=$(abspath target/c) conformance

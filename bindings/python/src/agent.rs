@@ -3,7 +3,7 @@
 use crate::captured::Captured;
 use crate::convert;
 use crate::ctx::{CtxRef, alive};
-use crate::errors::{IntoPyResult, invalid, to_py};
+use crate::errors::{IntoPyResult, to_py};
 use crate::gate::Handle;
 use crate::host::HostState;
 use crate::notices::SignalRef;
@@ -14,54 +14,45 @@ use pyo3::types::PyDict;
 use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
-use turnwheel::agent::{ReceiptState, RunResult};
+use turnwheel::agent::RunResult;
 use turnwheel::error::Result;
+use turnwheel::host::{self, AgentSetup, Options, Setup, Spelling, open_agent};
 use turnwheel::id::MessageId;
 use turnwheel::json::Value;
 use turnwheel::session::InboxTarget;
-use turnwheel::{Agent, CancelCause, Message};
+use turnwheel::{Agent, CancelCause, Context, Message};
 
-/// What an agent is opened with.
-#[derive(FromPyObject)]
-#[pyo3(from_item_all)]
-pub struct AgentOptions {
-    provider: Option<String>,
-    model: Option<String>,
-    max_tokens: Option<u64>,
-    cwd: Option<String>,
-}
-
-impl AgentOptions {
-    /// Starts opening: resumes what is stored, or creates.
-    pub fn open(
-        self,
-        py: Python<'_>,
-        host: &Rc<HostState>,
-        id: String,
-        setup: Option<Py<PyAny>>,
-    ) -> PyResult<impl Future<Output = Result<Agent>> + use<>> {
-        let options =
-            turnwheel::AgentOptions { provider: self.provider, model: self.model, max_tokens: self.max_tokens };
-        options.check().or_raise()?;
-        let mut builder = host.ctx.agent(id).options(options);
-        if let Some(cwd) = self.cwd {
-            builder = builder.cwd(cwd);
-        }
-        if let Some(setup) = setup {
+/// Starts opening an agent with JSON options: resumes what is stored, or creates.
+pub fn open(
+    py: Python<'_>,
+    host: &Rc<HostState>,
+    ctx: &Context,
+    id: &str,
+    options: &Value,
+    setup: Option<Py<PyAny>>,
+) -> PyResult<impl Future<Output = Result<Agent>> + use<>> {
+    let compose = match setup {
+        None => None,
+        Some(setup) => {
             let (weak, captured) = (Rc::downgrade(host), Rc::new(Captured::current(py)?));
-            builder = builder.setup(move |ctx| async move {
-                let host = alive(&weak)?;
-                let frontend = host.clone();
-                let arguments = move |py: Python<'_>| {
-                    let native = CtxRef::new(&frontend, ctx);
-                    let scope = frontend.frontend.bind(py).call_method1("_scope", (native,))?;
-                    Ok(vec![setup, scope.unbind()])
-                };
-                host.call(captured, arguments, None).await.map(drop)
+            let compose: AgentSetup = Box::new(move |ctx| {
+                Box::pin(async move {
+                    let host = alive(&weak)?;
+                    let frontend = host.clone();
+                    let arguments = move |py: Python<'_>| {
+                        let native = CtxRef::new(&frontend, ctx);
+                        let scope = frontend.frontend.bind(py).call_method1("_scope", (native,))?;
+                        Ok(vec![setup, scope.unbind()])
+                    };
+                    host.call(captured, arguments, None).await.map(drop)
+                })
             });
+            Some(compose)
         }
-        Ok(builder.open())
-    }
+    };
+    let setup = Setup { compose, signal: None };
+    let options = Options::spelled(options, "an agent", Spelling::Snake).or_raise()?;
+    open_agent(ctx, id, options, setup).or_raise()
 }
 
 /// An agent of the core.
@@ -81,37 +72,11 @@ impl AgentRef {
 }
 
 fn target(name: &str) -> PyResult<InboxTarget> {
-    InboxTarget::parse(name).ok_or_else(|| invalid(format!("a target is \"next-turn\" or \"next-step\", not {name:?}")))
+    host::target(name).or_raise()
 }
 
 fn cause(value: &Bound<'_, PyAny>) -> PyResult<CancelCause> {
-    let value = convert::argument(value, "cause")?;
-    let value = match value.as_str() {
-        Some(kind) => turnwheel::json!({"kind": kind}),
-        None => value,
-    };
-    if value.get("kind").and_then(Value::as_str).is_none() {
-        let example = "{\"kind\": \"hook\", \"reason\": \"...\"}";
-        return Err(invalid(format!("a cause is \"user\" or a dict with a `kind`, for example {example}")));
-    }
-    Ok(CancelCause::from_value(&value))
-}
-
-fn receipt_state(state: &ReceiptState) -> Value {
-    match state {
-        ReceiptState::Pending { target, parked } => {
-            turnwheel::json!({"kind": "pending", "target": target.as_str(), "parked": parked})
-        }
-        ReceiptState::Claimed { turn } => turnwheel::json!({"kind": "claimed", "turn": turn}),
-        ReceiptState::Discarded => turnwheel::json!({"kind": "discarded"}),
-        ReceiptState::Ended { turn, reason } => {
-            let mut object = turnwheel::json::Object::new();
-            object.insert("kind", "ended");
-            object.insert("turn", *turn);
-            object.insert("reason", reason.to_value());
-            object.into()
-        }
-    }
+    host::cancel_cause(&convert::argument(value, "cause")?).or_raise()
 }
 
 fn run_result(py: Python<'_>, result: &RunResult) -> PyResult<Py<PyAny>> {
@@ -260,7 +225,7 @@ impl AgentRef {
     fn receipt_state(&self, py: Python<'_>, id: &str) -> PyResult<Option<Py<PyAny>>> {
         self.0.with(|_, agent| {
             let state = agent.receipt(MessageId::from(id)).state();
-            state.map(|state| convert::to_py(py, &receipt_state(&state)).map(Bound::unbind)).transpose()
+            state.map(|state| convert::to_py(py, &host::receipt_value(&state)).map(Bound::unbind)).transpose()
         })
     }
 
@@ -273,7 +238,7 @@ impl AgentRef {
                     let state = settled.await;
                     Python::attach(|py| {
                         let state = state.map_err(|error| to_py(py, &error))?;
-                        convert::to_py(py, &receipt_state(&state)).map(Bound::unbind)
+                        convert::to_py(py, &host::receipt_value(&state)).map(Bound::unbind)
                     })
                 })
             })
@@ -312,6 +277,29 @@ impl AgentRef {
             let inbox = agent.inbox();
             if at_head { inbox.prepend(list, messages) } else { inbox.append(list, messages) }.or_raise()
         })
+    }
+
+    /// Removes and inserts at a place; gives what was removed.
+    fn splice<'py>(
+        &self,
+        py: Python<'py>,
+        list: &str,
+        start: f64,
+        delete_count: f64,
+        messages: Vec<Bound<'py, PyAny>>,
+    ) -> PyResult<Py<pyo3::types::PyList>> {
+        let list = target(list)?;
+        self.0.with(|host, agent| {
+            let messages = messages.iter().map(|message| self.message(host, message)).collect::<PyResult<Vec<_>>>()?;
+            let removed = agent.inbox().splice(list, start, delete_count, messages).or_raise()?;
+            convert::messages(py, &removed)
+        })
+    }
+
+    /// Delivers a notification about the agent from outside (EVT-13).
+    fn emit(&self, event: &str, payload: &Bound<'_, PyAny>) -> PyResult<()> {
+        let payload = convert::argument(payload, "payload")?;
+        self.0.with(|_, agent| host::emit(agent, event, &payload).or_raise())
     }
 
     fn replace(&self, id: &str, message: &Bound<'_, PyAny>) -> PyResult<bool> {

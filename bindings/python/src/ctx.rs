@@ -8,12 +8,13 @@ use crate::host::HostState;
 use crate::{convert, models, notices, rules, tools, waterfalls};
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
+use std::collections::HashMap;
 use std::rc::{Rc, Weak};
 use turnwheel::Context;
 use turnwheel::agent::{Notice, NoticeKind, WATERFALL_NAMES, unknown_event};
 use turnwheel::context::Registration;
 use turnwheel::error::{Code, Error, Result};
-use turnwheel::host::{Options, Spelling, fallback_route, route_options};
+use turnwheel::host::{Options, Spelling, fallback_route, model_info, prompt_input, route_options};
 use turnwheel::invariants::{Invariants, InvariantsConfig};
 use turnwheel::system_prompt::{PromptText, ToolOrder};
 use turnwheel::tools::Presentation;
@@ -66,6 +67,11 @@ impl CtxRef {
     /// A handle to a context.
     pub fn new(host: &HostState, ctx: Context) -> Self {
         Self(host.handle(ctx))
+    }
+
+    /// The context it names.
+    pub fn context(&self) -> PyResult<Context> {
+        self.0.get().map(|(_, ctx)| (*ctx).clone())
     }
 
     fn register(
@@ -184,15 +190,14 @@ impl CtxRef {
     fn prompt(&self, py: Python<'_>, kind: &str, name: &str, order: f64, text: Py<PyAny>) -> PyResult<RegistrationRef> {
         let captured = Rc::new(Captured::current(py)?);
         self.register(|host, ctx| {
-            let text = prompt_text(py, host, text, captured)?;
-            let prompt = ctx.prompt();
-            match kind {
-                "section" => prompt.section(name, order, text).or_raise(),
-                "complete" => prompt.complete_section(name, order, text).or_raise(),
-                "context" => prompt.context(name, order, text).or_raise(),
-                "variable" => prompt.variable(name, text).or_raise(),
-                other => Err(invalid(format!("no prompt input of kind {other:?}"))),
-            }
+            let text = if text.is_none(py) { None } else { Some(prompt_text(py, host, text, captured)?) };
+            let input = match kind {
+                "section" | "complete" | "context" => turnwheel::json!({"kind": kind, "name": name, "order": order}),
+                "variable" => turnwheel::json!({"kind": kind, "name": name}),
+                _ => turnwheel::json!({"kind": kind}),
+            };
+            let registered = prompt_input(ctx, Options::new(&input, "a prompt input").or_raise()?, text).or_raise()?;
+            registered.ok_or_else(|| invalid(format!("no prompt input of kind {kind:?}")))
         })
     }
 
@@ -203,12 +208,20 @@ impl CtxRef {
         provider: &str,
         adapter: &Bound<'_, PyAny>,
         options: &Bound<'_, PyAny>,
+        known: &Bound<'_, PyAny>,
     ) -> PyResult<RegistrationRef> {
         let captured = Rc::new(Captured::current(py)?);
+        let known = convert::argument(known, "models")?;
+        let mut infos = HashMap::new();
+        for (name, info) in known.as_object().into_iter().flat_map(turnwheel::json::Object::iter) {
+            let of = format!("model {name:?}");
+            let info = Options::spelled(info, &of, Spelling::Snake).and_then(model_info).or_raise()?;
+            infos.insert(name.to_owned(), info);
+        }
         let options = convert::argument(options, "options")?;
         let options = Options::spelled(&options, "a route", Spelling::Snake).and_then(route_options).or_raise()?;
         self.register(|host, ctx| {
-            let adapter = models::adapter(host, adapter, captured)?;
+            let adapter = models::adapter(host, adapter, captured, infos)?;
             ctx.llm().register_with(&[provider], adapter, options).or_raise()
         })
     }

@@ -10,6 +10,7 @@ use std::any::Any;
 use std::sync::Arc;
 use turnwheel::error::{Code, Error};
 use turnwheel::json::Value;
+use turnwheel::llm::Failure;
 
 /// A Python exception on its way through the core.
 struct Raised(Py<PyBaseException>);
@@ -60,6 +61,12 @@ pub fn from_py(py: Python<'_>, raised: PyErr) -> Error {
             && let Ok(native) = native.cast_into::<NativeError>()
         {
             return native.get().0.clone().with_host(keep);
+        }
+        // What an adapter says of a failure, for a listener of `agent/request-error` to see.
+        if let Ok(failure) = value.getattr("failure")
+            && let Some(failure) = convert::from_py(&failure).ok().as_ref().and_then(Failure::from_value)
+        {
+            return Error::model(failure).with_host(keep);
         }
         let code = value.getattr("code").and_then(|code| code.extract::<String>());
         return Error::coded(name, code.unwrap_or_else(|_| "HOST_ERROR".into()), text).with_host(keep);

@@ -4,8 +4,9 @@
 //! loop. Completions pump inline, because nothing of the user's is on the stack below them. A wake from another thread
 //! writes one byte to a socket that the loop watches, so background threads never need the interpreter lock.
 
-use crate::agent::{AgentOptions, AgentRef};
+use crate::agent::{self, AgentRef};
 use crate::captured::{Captured, reset_initiator};
+use crate::convert;
 use crate::ctx::CtxRef;
 use crate::errors::{IntoPyResult, IntoResult, invalid, to_py};
 use crate::gate::{Arena, Handle, Owner, guarded, hosts_here};
@@ -24,6 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use turnwheel::agent::{AgentStatus, Notice, NoticeKind};
+use turnwheel::config::ConfiguredAgent;
 use turnwheel::context::{Budget, LoopOptions};
 use turnwheel::id::{MessageId, SessionId};
 use turnwheel::runtime::{PumpState, Runtime};
@@ -317,17 +319,20 @@ impl Host {
     }
 
     /// Opens an agent: a future of its handle.
-    #[pyo3(signature = (id, options, setup=None))]
+    #[pyo3(signature = (id, options, setup=None, owner=None))]
     fn open_agent(
         &self,
         py: Python<'_>,
-        id: String,
-        options: AgentOptions,
+        id: &str,
+        options: &Bound<'_, PyAny>,
         setup: Option<Py<PyAny>>,
+        owner: Option<&CtxRef>,
     ) -> PyResult<Py<PyAny>> {
         let host = self.owner.host()?;
+        let options = convert::argument(options, "options")?;
         guarded(|| {
-            let opening = options.open(py, &host, id, setup)?;
+            let ctx = owner.map_or_else(|| Ok(host.ctx.clone()), CtxRef::context)?;
+            let opening = agent::open(py, &host, &ctx, id, &options, setup)?;
             let weak = Rc::downgrade(&host);
             host.as_caller(py, || {
                 host.export(py, async move {
@@ -340,6 +345,15 @@ impl Host {
                 })
             })
         })
+    }
+
+    /// Opens agents as an application's configuration would.
+    fn start_agents(&self, py: Python<'_>, entries: &Bound<'_, PyAny>) -> PyResult<()> {
+        let host = self.owner.host()?;
+        let entries = convert::argument(entries, "entries")?;
+        let entries = entries.as_array().unwrap_or_default().iter().map(ConfiguredAgent::from_value);
+        let entries = entries.collect::<turnwheel::Result<Vec<_>>>().or_raise()?;
+        guarded(|| host.as_caller(py, || host.ctx.start_agents(&entries)).or_raise())
     }
 
     /// The handle of a live agent.
@@ -418,8 +432,10 @@ impl Host {
 
     /// Forks a bare session.
     #[pyo3(signature = (from_id, at=None, id=None))]
-    fn fork_session(&self, from_id: &str, at: Option<u64>, id: Option<String>) -> PyResult<SessionRef> {
+    fn fork_session(&self, from_id: &str, at: Option<i64>, id: Option<String>) -> PyResult<SessionRef> {
         let host = self.owner.host()?;
+        // No log has such an event; the core says so of the last one that could be.
+        let at = at.map(|at| u64::try_from(at).unwrap_or(u64::MAX));
         let session = guarded(|| host.ctx.fork_session(from_id, at, id.map(Into::into)).or_raise())?;
         Ok(SessionRef::new(&host, session))
     }

@@ -38,6 +38,12 @@ fn shutdown(py: Python<'_>) {
     host::shutdown(py);
 }
 
+/// The runtime's own texts that reach a model, by key.
+#[pyfunction]
+fn texts(py: Python<'_>) -> PyResult<Py<PyAny>> {
+    convert::to_py(py, &turnwheel::host::texts_value()).map(Bound::unbind)
+}
+
 /// Every error code with its number.
 #[pyfunction]
 fn codes(py: Python<'_>) -> PyResult<Bound<'_, pyo3::types::PyDict>> {
@@ -88,7 +94,7 @@ mod _turnwheel {
     #[pymodule_export]
     use super::view::{LogRef, LogSource, Timeline};
     #[pymodule_export]
-    use super::{after_fork_in_child, codes, shutdown, store_cases};
+    use super::{after_fork_in_child, codes, shutdown, store_cases, texts};
     use pyo3::prelude::*;
 
     #[pymodule_init]

@@ -9,14 +9,14 @@ use crate::host::HostState;
 use crate::notices::SignalRef;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::sync::{Arc, Mutex};
 use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::Duration;
 use turnwheel::error::{Code, Error, Result};
-use turnwheel::host::{KeyCallback, Options, Spelling, http_adapter, model_double};
+use turnwheel::host::{KeyCallback, Options, Spelling, http_adapter, model_double, request_value};
 use turnwheel::json::Value;
 use turnwheel::llm::adapters::{Scripted, ScriptedCall, ScriptedReply};
 use turnwheel::llm::{Adapter, Chunk, ChunkStream, Failure, ModelInfo, ModelRequest};
@@ -24,7 +24,13 @@ use turnwheel::message::Usage;
 use turnwheel::runtime::LocalBoxFuture;
 
 /// The adapter of a Python object: one over HTTP, a `Scripted`, or a function.
-pub fn adapter(host: &Rc<HostState>, value: &Bound<'_, PyAny>, captured: Rc<Captured>) -> PyResult<Rc<dyn Adapter>> {
+/// `known` says what is known of the models that a function serves.
+pub fn adapter(
+    host: &Rc<HostState>,
+    value: &Bound<'_, PyAny>,
+    captured: Rc<Captured>,
+    known: HashMap<String, ModelInfo>,
+) -> PyResult<Rc<dyn Adapter>> {
     if let Ok(options) = value.cast::<HttpAdapterOptions>() {
         return options.get().build();
     }
@@ -33,12 +39,14 @@ pub fn adapter(host: &Rc<HostState>, value: &Bound<'_, PyAny>, captured: Rc<Capt
     }
     if let Ok(double) = value.cast::<ModelDouble>() {
         let double = double.get();
-        let inner = double.inner.as_ref().map(|inner| adapter(host, inner.bind(value.py()), captured)).transpose()?;
+        let inner =
+            double.inner.as_ref().map(|inner| adapter(host, inner.bind(value.py()), captured, known)).transpose()?;
         return model_double(Options::spelled(&double.options, "a double", Spelling::Snake).or_raise()?, inner)
             .or_raise();
     }
     if value.is_callable() {
-        return Ok(Rc::new(PythonAdapter { host: Rc::downgrade(host), captured, start: value.clone().unbind() }));
+        let start = value.clone().unbind();
+        return Ok(Rc::new(PythonAdapter { host: Rc::downgrade(host), captured, start, known }));
     }
     Err(invalid(
         "an adapter is an OpenAIChat, an OpenAIResponses, an AnthropicMessages, a Scripted or an async generator function of the request",
@@ -190,15 +198,6 @@ impl ScriptedModel {
     }
 }
 
-fn request_value(request: &ModelRequest) -> Value {
-    let mut value = request.header.to_value();
-    if let Value::Object(object) = &mut value {
-        object.insert("messages", request.messages.iter().map(|message| message.to_value()).collect::<Vec<_>>());
-        object.insert_some("sessionId", request.session_id.as_deref());
-    }
-    value
-}
-
 struct Script(Arc<Mutex<ScriptState>>);
 
 impl Adapter for Script {
@@ -252,16 +251,17 @@ struct PythonAdapter {
     host: Weak<HostState>,
     captured: Rc<Captured>,
     start: Py<PyAny>,
+    known: HashMap<String, ModelInfo>,
 }
 
 impl Adapter for PythonAdapter {
     fn model_info(
         &self,
         _provider: &str,
-        _model: &str,
+        model: &str,
         _signal: &turnwheel::runtime::Signal,
     ) -> LocalBoxFuture<Result<ModelInfo>> {
-        Box::pin(std::future::ready(Ok(ModelInfo::default())))
+        Box::pin(std::future::ready(Ok(self.known.get(model).cloned().unwrap_or_default())))
     }
 
     fn stream(&self, request: ModelRequest) -> ChunkStream {

@@ -78,6 +78,17 @@ impl SessionRef {
         self.0.with(|_, session| Ok(session.event_type_version(kind)))
     }
 
+    /// Appends an event as a log has it, without seq and time; gives its seq.
+    fn append_raw(&self, event: &Bound<'_, PyAny>) -> PyResult<u64> {
+        let event = convert::argument(event, "event")?;
+        self.0.with(|_, session| turnwheel::host::append_raw(session, &event).or_raise())
+    }
+
+    /// The whole log as `{"header", "events"}`, to resume from elsewhere.
+    fn value(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        self.0.with(|_, session| convert::to_py(py, &turnwheel::host::session_value(session)).map(Bound::unbind))
+    }
+
     /// Appends an event of a plug-in.
     fn append(&self, kind: &str, data: &Bound<'_, PyAny>) -> PyResult<Event> {
         let data = convert::argument(data, "event data")?;

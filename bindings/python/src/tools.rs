@@ -74,13 +74,20 @@ async fn run(
 ) -> Result<ToolOutput> {
     let captured = host.context_of(call.agent(), &captured);
     let signal = cancels.then(|| call.signal().clone());
+    let fires = signal.clone();
     let frontend = host.clone();
     let arguments = move |py: Python<'_>| {
         let given = convert::to_py(py, call.arguments())?.unbind();
         let call = Py::new(py, ToolCallRef(frontend.handle(call)))?;
         Ok(vec![body.clone_ref(py), call.into_any(), given])
     };
-    let returned = host.call(captured, arguments, signal).await?;
+    let returned = match host.call(captured, arguments, signal).await {
+        // The body's task ended as the cancellation asked it to: the core says so to the model, in its own words.
+        Err(error) if error.code() == &Code::Aborted && fires.is_some_and(|signal| signal.is_cancelled()) => {
+            return Ok(ToolOutput::content(Vec::new()));
+        }
+        returned => returned?,
+    };
     Python::attach(|py| output(returned.bind(py)))
 }
 

@@ -16,7 +16,7 @@ import os as _os
 
 from . import _turnwheel, testing, view
 from ._agent import Agent, AgentScope, ConsumedWork, EventStream, Inbox, Message, Receipt, RunResult, Session
-from ._context import Agents, Budget, Context, Opening
+from ._context import AgentOptions, Agents, Budget, Context, Opening
 from ._errors import (
     BugError,
     HostCodeError,
@@ -51,13 +51,18 @@ __version__ = "0.1.0"
 CODES: dict[str, int] = _turnwheel.codes()
 """Every error code, with its number."""
 
+TEXTS: dict[str, str] = _turnwheel.texts()
+"""The texts of the runtime's own that reach a model, by key; texts of yours may follow one."""
+
 _os.register_at_fork(after_in_child=_turnwheel.after_fork_in_child)
 _atexit.register(_turnwheel.shutdown)
 
 __all__ = [
     "CODES",
+    "TEXTS",
     "Adapter",
     "Agent",
+    "AgentOptions",
     "AgentScope",
     "Agents",
     "AnthropicMessages",

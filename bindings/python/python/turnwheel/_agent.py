@@ -8,7 +8,7 @@ import contextvars
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 
 from . import _turnwheel
 from ._errors import StateError
@@ -16,7 +16,7 @@ from ._registrar import Apply, ListenerHost, Registrar, Registration
 from ._turnwheel import Event
 
 if TYPE_CHECKING:
-    from ._context import Context
+    from ._context import AgentOptions, Context, Opening
 
 T = TypeVar("T")
 Message = str | Mapping[str, Any]
@@ -154,6 +154,15 @@ class Session:
         """The version in which the log's latest events of a registered type are written."""
         return self._native.event_type_version(kind)
 
+    def append_raw(self, event: Mapping[str, Any]) -> int:
+        """Appends any event that is not one of the inbox's, as a log has it without ``seq`` and ``time``: ``type``,
+        ``data``, ``surfaceOp``, ``sourceEventSeqs``, ``ignorable``. Gives its seq. For tools that repair or migrate."""
+        return self._native.append_raw(dict(event))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The whole log, ``{"header", "events"}``: keep it anywhere, and resume from it with ``log=``."""
+        return self._native.value()
+
     def append(self, kind: str, data: Any) -> Event:
         """Appends an event of your own. Core types are ``RESERVED_EVENT``, and data that is not JSON is refused."""
         return self._native.append(kind, data)
@@ -188,6 +197,13 @@ class Inbox:
     def prepend(self, target: Target, *messages: Message) -> None:
         """Adds messages at the head of a list. Never wakes the agent."""
         self._native.insert(target, list(messages), True)
+
+    def splice(
+        self, target: Target, start: float = 0, delete_count: float = 0, *messages: Message
+    ) -> list[dict[str, Any]]:
+        """Removes ``delete_count`` messages from a place in a list and inserts others there; gives what was removed. A
+        negative ``start`` counts from the tail."""
+        return self._native.splice(target, start, delete_count, list(messages))
 
     def replace(self, message_id: str, message: Message) -> bool:
         """Replaces a pending message in place; says whether it was pending."""
@@ -329,6 +345,15 @@ class Agent(Registrar):
     def state(self) -> dict[str, Any]:
         """``phase, turn, step, runningTools, latch, parked, nextStep, nextTurn`` as they are now."""
         return self._ref.state()
+
+    def emit(self, event: str, **members: Any) -> None:
+        """Delivers a notification about this agent from outside, with the event's members (``message``, ``turn``,
+        ``step``, ``status``, ``error``). For relaying, and for tests of listeners."""
+        self._ref.emit(event, members)
+
+    def agent(self, id: str, **options: Unpack[AgentOptions]) -> Opening:
+        """Opens an agent that this one owns: it ends with it. As :meth:`Context.agent`."""
+        return self._context._open(id, options, self._ref.ctx())
 
     def receipt(self, message_id: str) -> Receipt:
         """What became of a message of this session."""

@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import math
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
-from typing import Any, Literal, NoReturn, TypedDict
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator, Mapping, Sequence
+from typing import Any, Literal, NoReturn, TypedDict, Unpack
 from weakref import WeakValueDictionary
 
 from . import _turnwheel
@@ -28,6 +28,32 @@ class Budget(TypedDict, total=False):
     tool_calls: int | None
     tokens: int | None
     wall_ms: int | None
+
+
+class AgentOptions(TypedDict, total=False):
+    """What an agent is opened with.
+
+    ``provider``, ``model`` and ``max_tokens`` say who answers. ``cwd``, ``parent_session``, ``seed_length``,
+    ``origin``, ``delegation_depth`` and ``agent_preset`` go into the header of a new session. ``mode`` is ``"open"``
+    (resume what the store has, or create: the default), ``"create"`` or ``"resume"``. A new session may begin with a
+    past: ``fork`` is ``{"from": id, "at": seq}`` of a live session, ``seed`` a list of events; ``log`` is a whole log
+    to resume, as :meth:`Session.to_dict` gives it. ``setup(scope)`` composes the agent before anybody can see it.
+    """
+
+    provider: str | None
+    model: str | None
+    max_tokens: int | None
+    cwd: str | os.PathLike[str] | None
+    parent_session: str | None
+    seed_length: int | None
+    origin: str | None
+    delegation_depth: int | None
+    agent_preset: str | None
+    mode: Literal["open", "create", "resume"] | None
+    fork: Mapping[str, Any] | None
+    seed: Sequence[Mapping[str, Any]] | None
+    log: Mapping[str, Any] | None
+    setup: Setup | None
 
 
 def _limits(name: str, budget: Budget | None) -> dict[str, int | None]:
@@ -142,31 +168,34 @@ class Context(Registrar):
     def agent(
         self,
         id: str,
-        *,
-        provider: str | None = None,
-        model: str | None = None,
-        max_tokens: int | None = None,
-        cwd: str | os.PathLike[str] | None = None,
-        setup: Setup | None = None,
+        **options: Unpack[AgentOptions],
     ) -> Opening:
         """Opens an agent: resumes what the store has under this id, or creates it.
 
         ``async with ctx.agent(...) as agent`` disposes it at the end; ``agent = await ctx.agent(...)`` leaves that to
         you. ``setup(scope)``, plain or ``async``, composes the agent before anybody can see it; what it raises comes
         out here. Raises ``SESSION_ALREADY_EXISTS`` for an id that is live, ``SESSION_LOCKED`` for one that another
-        process writes, ``CORRUPT_LOG`` for a log damaged in the middle.
+        process writes, ``CORRUPT_LOG`` for a log damaged in the middle. The options are those of
+        :class:`AgentOptions`.
         """
-        options = {
-            "provider": provider,
-            "model": model,
-            "max_tokens": max_tokens,
-            "cwd": os.fspath(cwd) if cwd is not None else None,
-        }
+        return self._open(id, options, None)
+
+    def _open(self, id: str, options: AgentOptions, owner: _turnwheel.CtxRef | None) -> Opening:
+        rest: dict[str, Any] = dict(options)
+        setup = rest.pop("setup", None)
+        if rest.get("cwd") is not None:
+            rest["cwd"] = os.fspath(rest["cwd"])
 
         async def open() -> Agent:
-            return self._wrap(await self._bind().open_agent(id, options, setup))
+            return self._wrap(await self._bind().open_agent(id, rest, setup, owner))
 
         return Opening(open)
+
+    def start_agents(self, entries: Sequence[Mapping[str, Any]]) -> None:
+        """Opens agents as an application's configuration lists them: ``id``, ``provider``, ``model``, ``maxTokens``,
+        ``cwd``, ``sessionId``, ``resumeSessionId``. They open in the background; one that fails is told to listeners
+        of ``agent-loop/config-start-failed`` and does not stop the others."""
+        self._bind().start_agents([dict(entry) for entry in entries])
 
     async def list_sessions(self, *, after: str | None = None, limit: int = 100) -> list[Header]:
         """The headers of up to ``limit`` stored sessions whose ids follow ``after``, in order of ids.
@@ -267,6 +296,15 @@ class Context(Registrar):
             raise StateError(message, code="SELF_WAIT")
         self._closed = True
         await self._close_host()
+        self._kept.clear()
+
+    def abandon(self) -> None:
+        """Drops everything at once, as a crash would: nothing is stopped in order, stored or told. For tests of just
+        that. The context cannot be used again."""
+        self._closed = True
+        self._guardian = None
+        if self._host is not None and self._listeners is not None:
+            self._drop_host(self._host, self._listeners)
         self._kept.clear()
 
     async def __aenter__(self) -> Context:

@@ -66,7 +66,22 @@ class WrongThreadError(HostCodeError, RuntimeError):
 
 
 class ModelError(TurnwheelError):
-    """6xx: a model call failed; ``failure`` has the provider's facts."""
+    """6xx: a model call failed; ``failure`` has the provider's facts. An adapter of your own raises it with a failure
+    of ``code``, ``message`` and, as known, ``status`` and ``providerRetryAfterMs``: retry policies go by them."""
+
+    default_code = "MODEL_FAILED"
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        code: str | None = None,
+        context: dict[str, Any] | None = None,
+        failure: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message, code=code, context=context)
+        if failure is not None:
+            self.failure = {"code": "UNKNOWN", "message": message, **failure}
 
 
 class ToolError(TurnwheelError):

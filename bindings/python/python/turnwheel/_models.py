@@ -319,7 +319,7 @@ async def feed(adapter: Adapter, members: dict[str, Any], sink: Any) -> None:
         if finished:
             _end_text(texts, sink)
         sink.push(dict(piece))
-    if not finished:
+    if texts and not finished:
         _end_text(texts, sink)
         sink.push({"type": "finish", "reason": {"kind": "stop"}})
 

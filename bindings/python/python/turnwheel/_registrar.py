@@ -136,6 +136,7 @@ class Registrar:
         parallel: bool | Callable[[Any], bool] = False,
         timeout: float | None = None,
         thread: bool = True,
+        checked: bool = True,
     ) -> Callable[[F], F]: ...
 
     def tool(
@@ -149,6 +150,7 @@ class Registrar:
         parallel: bool | Callable[[Any], bool] = False,
         timeout: float | None = None,
         thread: bool = True,
+        checked: bool = True,
     ) -> Any:
         """Lets the model call a function: ``@ctx.tool`` or ``@ctx.tool(name=...)``.
 
@@ -156,7 +158,8 @@ class Registrar:
         your own. A parameter annotated ``turnwheel.ToolCall`` gets the call and is not shown to the model. ``async``
         functions run on the loop and are cancelled with the turn. Plain ones run in a thread, and their end is waited
         for, unless ``thread=False``. ``parallel`` lets calls overlap their siblings; a function of the arguments
-        decides per call. ``timeout`` is in seconds.
+        decides per call. ``timeout`` is in seconds. ``checked=False`` hands over arguments as they come, which goes
+        with a ``parameters`` of your own.
 
         What the function returns must be JSON (dataclasses become objects), or a :class:`ToolOutput`; anything else is
         ``INVALID_TOOL_OUTPUT`` for the model. What it raises is the model's answer.
@@ -164,24 +167,43 @@ class Registrar:
         Raises ``UsageError`` for annotations or schemas that cannot be used.
         """
 
+        options: Any = {"name": name, "description": description, "parameters": parameters, "parallel": parallel}
+        options |= {"timeout": timeout, "thread": thread, "checked": checked}
+
         def register(function: Any) -> Any:
-            tool_name = name or getattr(function, "__name__", "")
-            text = description if description is not None else inspect.getdoc(function) or ""
-            body, schema = _body(function, parameters, thread)
-            _turnwheel.check_schema(schema)
-            definition = {
-                "name": tool_name,
-                "description": text,
-                "parameters": schema,
-                "timeout": timeout,
-                "cancels": _is_async(function),
-                "checked": True,
-            }
-            classify = parallel if callable(parallel) else ((lambda _: True) if parallel else None)
-            self._register(lambda ctx, _: ctx.tool(definition, body, classify))
+            self.add_tool(function, **options)
             return function
 
         return register if function is None else register(function)
+
+    def add_tool(
+        self,
+        function: Callable[..., Any],
+        /,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        parameters: Mapping[str, Any] | None = None,
+        parallel: bool | Callable[[Any], bool] = False,
+        timeout: float | None = None,
+        thread: bool = True,
+        checked: bool = True,
+    ) -> Registration:
+        """As :meth:`tool`, for a function that is there already: gives the registration, which takes the tool back."""
+        tool_name = name or getattr(function, "__name__", "")
+        text = description if description is not None else inspect.getdoc(function) or ""
+        body, schema = _body(function, parameters, thread)
+        _turnwheel.check_schema(schema)
+        definition = {
+            "name": tool_name,
+            "description": text,
+            "parameters": schema,
+            "timeout": timeout,
+            "cancels": _is_async(function),
+            "checked": checked,
+        }
+        classify = parallel if callable(parallel) else ((lambda _: True) if parallel else None)
+        return self._register(lambda ctx, _: ctx.tool(definition, body, classify))
 
     def code_runner(self, function: F, /) -> F:
         """Registers what runs the model's programs: a decorator of an ``async`` function such as
@@ -279,11 +301,23 @@ class Registrar:
 
         return decorate if listener is None else self._register(apply)
 
+    def identity(self) -> Registration:
+        """Adds the section that tells the model what runs it."""
+        return self._register(lambda ctx, _: ctx.prompt("identity", "", 0.0, None))
+
+    def persona(self, text: PromptText) -> Registration:
+        """Adds the section that tells the model who it is."""
+        return self._register(lambda ctx, _: ctx.prompt("persona", "", 0.0, text))
+
+    def suppress_contexts(self) -> Registration:
+        """Keeps runtime contexts from being sent, while it is registered."""
+        return self._register(lambda ctx, _: ctx.prompt("suppress-contexts", "", 0.0, None))
+
     def section(self, name: str, text: PromptText, *, order: float = 0.0, complete: bool = False) -> Registration:
         """Adds a section of the system prompt. Sections sort by ``order``; a ``complete`` one is used alone."""
         return self._register(lambda ctx, _: ctx.prompt("complete" if complete else "section", name, order, text))
 
-    def variable(self, name: str, text: PromptText) -> Registration:
+    def variable(self, name: str, text: PromptText | None) -> Registration:
         """Sets a variable: ``{{name}}`` in sections and contexts is replaced by it."""
         return self._register(lambda ctx, _: ctx.prompt("variable", name, 0.0, text))
 
@@ -324,14 +358,22 @@ def _threaded(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
 
 
 def _described(function: Any) -> Callable[[_turnwheel.ToolCall, Any], dict[str, Any]]:
-    """For a schema of the caller's own: members are keyword arguments as they are."""
+    """For a schema of the caller's own: members are keyword arguments as they are; a function of the call alone finds
+    them in it."""
     hints = inspect.get_annotations(function, eval_str=False)
-    wants = [name for name, hint in hints.items() if hint is _turnwheel.ToolCall or hint == "ToolCall"]
+    wants = [name for name, hint in hints.items() if hint is _turnwheel.ToolCall or _names_call(hint)]
+    if wants and inspect.signature(function).parameters.keys() == set(wants):
+        return lambda call, _: dict.fromkeys(wants, call)
 
     def arguments(call: _turnwheel.ToolCall, given: Any) -> dict[str, Any]:
         return {**given, **dict.fromkeys(wants, call)}
 
     return arguments
+
+
+def _names_call(hint: Any) -> bool:
+    # As postponed annotations have it: `ToolCall`, or `tw.ToolCall`.
+    return isinstance(hint, str) and hint.rsplit(".", 1)[-1] == "ToolCall"
 
 
 def _output(value: Any) -> tuple[Any, Any, Any]:
@@ -401,6 +443,7 @@ class Models:
         retry: Mapping[str, Any] | None = None,
         requests_per_minute: int | None = None,
         tokens_per_minute: int | None = None,
+        models: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> Registration:
         """Lets an adapter serve a provider route. Each route has one; a second is ``DUPLICATE_ADAPTER``.
 
@@ -410,7 +453,8 @@ class Models:
 
         ``retry`` is the route's policy for :meth:`retry`: ``mode`` (``"normal"`` or ``"always"``), ``max_retries``,
         ``retryable_codes``, ``initial_delay``, ``max_delay`` (seconds), ``jitter_ratio``. Limits per minute are shared
-        by all agents of the route.
+        by all agents of the route. ``models`` says what is known of the models that an adapter of your own serves, as
+        :class:`OpenAIChat` has it.
         """
         native = (OpenAIChat, OpenAIResponses, AnthropicMessages, Scripted, _turnwheel.ModelDouble)
         if not isinstance(adapter, native) and not callable(adapter):
@@ -422,7 +466,8 @@ class Models:
             "requests_per_minute": requests_per_minute,
             "tokens_per_minute": tokens_per_minute,
         }
-        return self._owner._register(lambda ctx, _: ctx.adapter(provider, adapter, options))
+        known = {name: dict(info) for name, info in (models or {}).items()}
+        return self._owner._register(lambda ctx, _: ctx.adapter(provider, adapter, options, known))
 
     def retry(self) -> Registration:
         """Makes failed requests again, by the policy of their route. Each retry is in the log: ``llm/retry``."""
