@@ -468,8 +468,9 @@ tw_status tw_agent_run_maintenance(struct tw_agent *agent,
                                    struct tw_error **error);
 
 /**
- * What became of a message (A-01): `{"kind": "pending", "target", "parked"}`, `{"kind": "claimed", "turn"}`,
- * `{"kind": "discarded"}` or `{"kind": "ended", "turn", "reason"}`. Survives restarts.
+ * What became of a message (A-01): `{"kind": "pending", "target", "parked", "why"?}`, `{"kind": "claimed", "turn", "step"?}`,
+ * `{"kind": "discarded", "seq", "replacedBy"?}` or `{"kind": "ended", "turn", "reason"}`. `why` is there when it is
+ * parked: `{"kind": "not-woken"}`, `"resumed"`, `"turn-ending"` or `"turn-ended"` (`turn`, `reason`). Survives restarts.
  *
  * Statuses: `TW_NONE` when the session never accepted it, and `*state` is NULL. The caller owns `*state`.
  */

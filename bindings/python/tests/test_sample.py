@@ -102,7 +102,7 @@ def test_a_delivery_on_an_idle_agent_opens_its_turn_at_once_and_ends_it_on_the_l
 
     opened, state, settled, status = run(main())
     assert opened[:3] == ["agent/inbox/spliced", "turn/start", "agent/inbox/spliced"] and "turn/end" not in opened
-    assert state == {"kind": "claimed", "turn": 1}
+    assert state == {"kind": "claimed", "turn": 1, "step": 1}
     assert settled == {"kind": "ended", "turn": 1, "reason": {"kind": "completed"}} and status == "idle"
 
 
@@ -112,7 +112,8 @@ def test_steer_inject_inbox_state_and_wake():
     async def main():
         async with open_agent(ctx) as agent:
             receipt = agent.inject("note")
-            assert receipt.state == {"kind": "pending", "target": "next-step", "parked": True}
+            why = {"kind": "not-woken"}
+            assert receipt.state == {"kind": "pending", "target": "next-step", "parked": True, "why": why}
             assert len(agent.inbox) == 1 and agent.inbox.next_step[0]["content"][0]["text"] == "note"
             assert agent.state()["phase"] == "idle" and agent.state()["nextStep"] == 1
             assert agent.inbox.remove(receipt.message_id) and not agent.inbox.remove(receipt.message_id)

@@ -56,8 +56,10 @@ class Receipt:
 
     @property
     def state(self) -> dict[str, Any] | None:
-        """``{"kind": "pending", "target", "parked"}``, ``"claimed"`` (``turn``), ``"discarded"``, or ``"ended"``
-        (``turn``, ``reason``); ``None`` if the session never accepted the message."""
+        """``{"kind": "pending", "target", "parked", "why"?}``, ``"claimed"`` (``turn``, ``step`` once it has started),
+        ``"discarded"`` (``seq`` of the event that removed it, ``replacedBy``), or ``"ended"`` (``turn``, ``reason``);
+        ``None`` if the session never accepted the message. ``why`` a message is parked is ``{"kind": "not-woken"}``,
+        ``"resumed"``, ``"turn-ending"`` or ``"turn-ended"`` (``turn``, ``reason``)."""
         return self._agent._ref.receipt_state(self.message_id)
 
     async def settled(self) -> dict[str, Any]:
