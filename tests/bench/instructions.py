@@ -95,7 +95,9 @@ def main() -> None:
             failed |= is_off
             print(f"{workload} {name:12} {value:10.1f} a turn, {change:+.1%}{'  OFF' if is_off else ''}")
     if failed:
-        sys.exit(f"beyond {TOLERANCE:.0%}: find out why; if it is meant (less is too), `make instructions BLESS=--bless`")
+        sys.exit(
+            f"beyond {TOLERANCE:.0%}: find out why; if it is meant (less is too), `make instructions BLESS=--bless`"
+        )
 
 
 main()
