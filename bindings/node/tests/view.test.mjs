@@ -15,8 +15,8 @@ async function hostile(t) {
   const ctx = new Context();
   t.after(() => ctx.close());
   const reply = { text: attack, calls: [{ id: 'c1', name: 'read', arguments: { path: attack } }], usage: { inputTokens: 700, outputTokens: 300 } };
-  ctx.llm.register('llm', scripted([reply, { text: 'done' }]));
-  ctx.tool({ name: 'read', parameters: { type: 'object' } }, () => attack);
+  ctx.llm.register('llm', scripted(reply, 'done'));
+  ctx.tool({ name: 'read', parameters: { type: 'object' }, execute: () => attack });
   const agent = await ctx.agent('looked-at', { provider: 'llm', model: 'm' });
   await agent.run(attack);
   return agent.session;
