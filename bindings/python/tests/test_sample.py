@@ -102,7 +102,7 @@ def test_a_delivery_on_an_idle_agent_opens_its_turn_at_once_and_ends_it_on_the_l
 
     opened, state, settled, status = run(main())
     assert opened[:3] == ["agent/inbox/spliced", "turn/start", "agent/inbox/spliced"] and "turn/end" not in opened
-    assert state == {"kind": "claimed", "turn": 1, "step": 1}
+    assert state == {"kind": "claimed", "turn": 1}
     assert settled == {"kind": "ended", "turn": 1, "reason": {"kind": "completed"}} and status == "idle"
 
 
