@@ -3,7 +3,6 @@
 
 use crate::error::{Code, Error, Result};
 use std::cell::Cell;
-use std::future::Future;
 use std::marker::PhantomData;
 use std::sync::{Mutex, PoisonError};
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -65,29 +64,6 @@ impl Drop for Outstanding {
         // The count may be gone before the last future of a thread is.
         let _ = OUTSTANDING.try_with(|count| count.set(count.get() - 1));
     }
-}
-
-/// Aborts a background task when nobody waits for it any more.
-#[cfg(feature = "http")]
-struct AbortOnDrop(tokio::task::AbortHandle);
-
-#[cfg(feature = "http")]
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-/// Runs a future in the background. Dropping the returned future aborts it.
-#[cfg(feature = "http")]
-pub(crate) async fn run<T: Send + 'static>(future: impl Future<Output = T> + Send + 'static) -> Result<T> {
-    let _outstanding = Outstanding::new();
-    let (sender, receiver) = oneshot::channel();
-    let task = handle()?.spawn(async move {
-        let _ = sender.send(future.await);
-    });
-    let _guard = AbortOnDrop(task.abort_handle());
-    receiver.await.map_err(|_| Error::new(Code::Panic, "a background task ended without an answer"))
 }
 
 /// Runs a blocking function in the background. It runs to its end even if nobody waits.

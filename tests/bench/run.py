@@ -72,8 +72,8 @@ def table(samples: dict[str, dict[str, list[dict[str, float]]]], rounds: int) ->
         "# Results of one run",
         "",
         f"Written by `tests/bench/run.py`: {rounds} rounds, medians [least to most]. `x` is how often the median of",
-        "turnwheel in Rust goes into a cell's (for w1, w2 and w4 of the processor time, which is the steadier number). Read",
-        "ratios, not times.",
+        "turnwheel in Rust goes into a cell's (for w1, w2 and w4 of the processor time, which is the steadier number).",
+        "Read ratios, not times.",
         "",
         f"Machine: {os.cpu_count()} cores, {os.uname().sysname} {os.uname().machine}, "
         f"Python {sys.version.split()[0]}; load at the end {os.getloadavg()[0]:.1f}.",
