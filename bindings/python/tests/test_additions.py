@@ -109,8 +109,11 @@ def test_a_05_an_agents_budget_holds_over_its_turns():
         ctx = tw.Context(agent_budget={"steps": 2})
         ctx.llm.register("m", tw.Scripted("one", "two", "three"))
         async with ctx, ctx.agent("a", provider="m", model="x") as agent:
-            for prompt in ("x", "y", "z"):
+            for prompt in ("x", "y"):
                 await agent.run(prompt)
+            with pytest.raises(tw.StateError) as parked:
+                await agent.run("z")
+            assert parked.value.code == "PARKED", "no turn takes the prompt any more, and it is given back"
             return reasons(agent)
 
     spent = {"kind": "aborted", "reason": {"kind": "hook", "reason": "budget: steps 2/2"}}
