@@ -26,4 +26,3 @@ pub mod session;
 pub mod signal;
 pub mod tool;
 pub mod types;
-pub mod view;

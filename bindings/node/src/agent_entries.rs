@@ -357,32 +357,32 @@ pub fn next(arguments: &Arguments) -> Option<Js> {
     })
 }
 
-fn push_chunk(arguments: &Arguments, chunk: impl FnOnce() -> Result<Chunk>) -> Option<Js> {
+fn push_chunks<I: IntoIterator<Item = Chunk>>(arguments: &Arguments, chunks: impl FnOnce() -> Result<I>) -> Option<Js> {
     add(arguments, |host| {
         let subject = host.get::<Subject>(arguments.key(1))?;
         let SubjectKind::Model(_, sink) = &subject.kind else { return Err(over()) };
-        sink.push_chunk(chunk()?)
+        sink.push_chunks(chunks()?)
     })
 }
 
 /// `push(core, key, chunk)`: adds a chunk of an answer. The core goes on when it is flushed or the answer ends.
 pub fn push(arguments: &Arguments) -> Option<Js> {
-    push_chunk(arguments, || {
+    push_chunks(arguments, || {
         let value = json_at(arguments, 2)?;
         let bad = || Error::new(Code::MalformedChunk, format!("{} is not a stream chunk", value.to_text()));
-        Chunk::from_value(&value).ok_or_else(bad)
+        Chunk::from_value(&value).map(Some).ok_or_else(bad)
     })
 }
 
-/// `pushText(core, key, index, text, isReasoning)`: as `push`, for the chunk that there are most of.
-pub fn push_text(arguments: &Arguments) -> Option<Js> {
-    push_chunk(arguments, || {
-        let (index, text) = (arguments.key(2), arguments.text(3));
-        Ok(match arguments.flag(4) {
-            true => Chunk::ReasoningDelta { index, text },
-            false => Chunk::TextDelta { index, text },
-        })
-    })
+/// `pushTexts(core, key, index, texts, isReasoning)`: as `push`, for a run of the chunks that there are most of: their
+/// texts with a NUL between any two.
+pub fn push_texts(arguments: &Arguments) -> Option<Js> {
+    let (texts, index, is_reasoning) = (arguments.text(3), arguments.key(2), arguments.flag(4));
+    let chunk = |text: &str| match is_reasoning {
+        true => Chunk::ReasoningDelta { index, text: text.to_owned() },
+        false => Chunk::TextDelta { index, text: text.to_owned() },
+    };
+    push_chunks(arguments, || Ok(texts.split('\0').map(chunk)))
 }
 
 /// `callTool(core, promise, key, name, arguments, callerSeat, callerContext)`: a nested call; resolves with its outcome.

@@ -130,6 +130,15 @@ pub fn kill(arguments: &Arguments) -> Option<Js> {
     None
 }
 
+/// `collected(core)`: JavaScript let go of a context without closing it.
+pub fn collected(arguments: &Arguments) -> Option<Js> {
+    if let Ok(host) = realm::host(arguments.key(0)) {
+        host.end_unattended();
+        host.realm.after_call(&host);
+    }
+    None
+}
+
 /// `release(core, key)`: JavaScript has no object of that key any more.
 pub fn release(arguments: &Arguments) -> Option<Js> {
     if let Ok(host) = realm::host(arguments.key(0)) {
@@ -263,6 +272,7 @@ pub fn start_agents(arguments: &Arguments) -> Option<Js> {
         let ctx = host.get::<Context>(arguments.key(1))?;
         let value = json_at(arguments, 2)?;
         let entries = value.as_array().unwrap_or_default().iter().map(ConfiguredAgent::from_value);
+        host.starts_agents();
         ctx.start_agents(&entries.collect::<Result<Vec<_>>>()?)?;
         Ok(None)
     })

@@ -49,7 +49,12 @@ pub struct Seat {
     agent: OnceCell<Agent>,
     /// Whether JavaScript has an object for it, and will say when that is gone.
     is_held: Cell<bool>,
+    /// How many bytes of it the garbage collector was told of.
+    told: Cell<i64>,
 }
+
+/// About what an event costs in memory.
+const EVENT_BYTES: u64 = 512;
 
 /// See the module.
 pub struct Host {
@@ -77,6 +82,12 @@ pub struct Host {
     pub(crate) exported: RefCell<HashMap<u64, Rc<Exported>>>,
     pub(crate) pending: RefCell<HashMap<u64, Rc<Slot>>>,
     is_closed: Cell<bool>,
+    /// How many agents are in a turn.
+    running: Cell<usize>,
+    /// Whether agents start by themselves.
+    starts_agents: Cell<bool>,
+    /// What JavaScript was told last: whether something is under way.
+    is_busy: Cell<bool>,
 }
 
 impl Host {
@@ -98,6 +109,9 @@ impl Host {
             exported: RefCell::default(),
             pending: RefCell::default(),
             is_closed: Cell::new(false),
+            running: Cell::new(0),
+            starts_agents: Cell::new(false),
+            is_busy: Cell::new(false),
             realm,
         });
         host.runtime.set_notify_hook(Some(host.realm.notify_hook(id, is_dirty)));
@@ -126,6 +140,9 @@ impl Host {
     pub fn remove(&self, key: u64) {
         let removed = self.arena.borrow_mut().remove(&key);
         if let Some(Ok(seat)) = removed.map(Rc::downcast::<Seat>) {
+            if seat.told.get() != 0 {
+                self.realm.env.adjust_external(-seat.told.get());
+            }
             let mut seats = self.seats.borrow_mut();
             if seats.get(seat.session.id()) == Some(&key) {
                 seats.remove(seat.session.id());
@@ -146,7 +163,8 @@ impl Host {
             }
             return key;
         }
-        let seat = Seat { session: session.clone(), agent: OnceCell::new(), is_held: Cell::new(false) };
+        let seat =
+            Seat { session: session.clone(), agent: OnceCell::new(), is_held: Cell::new(false), told: Cell::new(0) };
         if let Some(agent) = agent {
             seat.agent.get_or_init(|| agent.clone());
         }
@@ -168,8 +186,14 @@ impl Host {
             return;
         }
         for key in self.vacated.take() {
-            if self.get::<Seat>(key).is_ok_and(|seat| !seat.is_held.get()) {
+            let Ok(seat) = self.get::<Seat>(key) else { continue };
+            if !seat.is_held.get() {
                 self.remove(key);
+            } else if seat.told.get() == 0 {
+                // A small object is all that the collector sees of a session that is over, and it would not hurry.
+                let bytes = i64::try_from(seat.session.len().saturating_mul(EVENT_BYTES)).unwrap_or(i64::MAX);
+                seat.told.set(bytes);
+                self.realm.env.adjust_external(bytes);
             }
         }
     }
@@ -265,6 +289,32 @@ impl Host {
         agent.and_then(|agent| self.turns.borrow().get(agent.id()).map(|context| context.id)).unwrap_or_default()
     }
 
+    /// Whether something is under way that may call JavaScript, if that has changed since it was asked last.
+    pub fn busy_change(&self) -> Option<bool> {
+        let is_busy = !self.is_closed.get()
+            && (self.running.get() > 0
+                || self.starts_agents.get()
+                || !self.exported.borrow().is_empty()
+                || !self.pending.borrow().is_empty());
+        (self.is_busy.replace(is_busy) != is_busy).then_some(is_busy)
+    }
+
+    /// Agents start by themselves from now on: the core is never idle for good.
+    pub fn starts_agents(&self) {
+        self.starts_agents.set(true);
+    }
+
+    /// Ends a core whose JavaScript half is gone: in order, and without it.
+    pub fn end_unattended(self: &Rc<Self>) {
+        let host = self.clone();
+        self.runtime.spawn(async move {
+            if let Err(error) = host.ctx.close().await {
+                realm::warn(&format!("a context that nobody closed did not end in order: {error}"));
+            }
+            host.close();
+        });
+    }
+
     /// Drops the core. Keys stay and say so.
     pub fn close(&self) {
         if self.is_closed.replace(true) {
@@ -272,6 +322,11 @@ impl Host {
         }
         self.runtime.close();
         let arena = std::mem::take(&mut *self.arena.borrow_mut());
+        let told = |value: &Rc<dyn Any>| value.downcast_ref::<Seat>().map_or(0, |seat| seat.told.get());
+        let told: i64 = arena.values().map(told).sum();
+        if told != 0 {
+            self.realm.env.adjust_external(-told);
+        }
         drop(arena);
         let (sent, turns) = (self.sent.take(), self.turns.take());
         drop((sent, turns));
@@ -301,6 +356,17 @@ fn follow_turns(host: &Rc<Host>, ctx: &Context) -> Result<()> {
                 None => None,
             };
             drop(before);
+        }
+        Ok(())
+    })?;
+    let weak = Rc::downgrade(host);
+    ctx.on(NoticeKind::Status, move |notice| {
+        if let (Some(host), Notice::Status { status, .. }) = (weak.upgrade(), notice) {
+            let running = host.running.get();
+            host.running.set(match status {
+                AgentStatus::Running => running + 1,
+                AgentStatus::Idle => running.saturating_sub(1),
+            });
         }
         Ok(())
     })?;

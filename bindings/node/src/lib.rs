@@ -15,12 +15,15 @@ mod realm;
 mod rule_entries;
 mod session_entries;
 mod stores;
-mod view_entries;
 
 use napi::JsValue;
 use napi::bindgen_prelude::Object;
 use napi_derive::napi;
 use raw::Entry;
+
+/// Sessions are many small pieces that come and go together, at which this is twice as fast as glibc's.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 macro_rules! exported {
     ($($name:literal: $entry:path,)*) => {
@@ -37,6 +40,7 @@ exported! {
     "open": entries::open,
     "root": entries::root,
     "kill": entries::kill,
+    "collected": entries::collected,
     "release": entries::release,
     "hold": entries::hold,
     "answer": entries::answer,
@@ -91,12 +95,10 @@ exported! {
     "watch": agent_entries::watch_signal,
     "next": agent_entries::next,
     "push": agent_entries::push,
-    "pushText": agent_entries::push_text,
+    "pushTexts": agent_entries::push_texts,
     "deferContext": agent_entries::defer_context,
     "concludeTurn": agent_entries::conclude_turn,
-    "sessionHtml": view_entries::session_html,
     "sessionId": session_entries::session_id,
-    "sessionTimeline": view_entries::session_timeline,
     "header": session_entries::header,
     "length": session_entries::length,
     "eventJson": session_entries::event_json,

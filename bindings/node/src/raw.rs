@@ -183,6 +183,13 @@ impl Env {
         unsafe { sys::napi_set_property(self.0, exports, key, function) };
     }
 
+    /// Tells the garbage collector how much more (or less) memory its objects hold on to outside its heap.
+    pub fn adjust_external(self, bytes: i64) {
+        let mut total = 0;
+        // SAFETY: the environment is live on this thread; the place is valid.
+        unsafe { sys::napi_adjust_external_memory(self.0, bytes, &mut total) };
+    }
+
     /// Calls `hook` when this environment ends, while its thread still is.
     pub fn on_cleanup(self, hook: unsafe extern "C" fn(*mut c_void)) {
         // SAFETY: the hook takes no argument.

@@ -50,6 +50,8 @@ pub struct Handlers {
     pub named: Function,
     /// `(text)`: tells of a failure that nobody waits for.
     pub warned: Function,
+    /// `(core, isBusy)`: while a core is busy its JavaScript half stays, whoever else lets go of it.
+    pub hold: Function,
 }
 
 /// The part that other threads may touch.
@@ -88,6 +90,7 @@ impl Realm {
             schedule: arguments.function(5)?,
             named: arguments.function(6)?,
             warned: arguments.function(7)?,
+            hold: arguments.function(8)?,
         };
         let waker = Waker::new(env, woken)?;
         let id = next_id();
@@ -225,6 +228,11 @@ impl Realm {
     /// Forgets what nobody names any more, and keeps the process alive exactly while something is under way elsewhere.
     fn settle_down(&self, host: &Host) {
         host.forget_released();
+        if let Some(is_busy) = host.busy_change() {
+            self.env.scoped(|| {
+                self.env.call(&self.js.hold, &[self.env.number(host.id as f64), self.env.bool(is_busy)]);
+            });
+        }
         let alive = background_operations() > 0;
         if self.is_kept_alive.replace(alive) != alive
             && let Some(waker) = &*lock(&self.shared.waker)

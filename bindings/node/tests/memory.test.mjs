@@ -157,3 +157,73 @@ for (const [kind, use] of Object.entries(passing)) {
     assert.ok(alive <= 1, `${alive} of 20 are still alive`);
   });
 }
+
+test('a context that is dropped without close() is collected, with whatever was registered in it', async () => {
+  const { alive, stored } = await measured(`
+    import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+    const store = mkdtempSync('/tmp/turnwheel-dropped-');
+    const refs = [];
+    async function once(at) {
+      const payload = { big: new Array(10_000).fill(at) };
+      refs.push(new WeakRef(payload));
+      const ctx = new Context({ store: { path: store, compression: 'none' }, durability: 'relaxed' });
+      ctx.llm.register('mock', () => (void payload, reply()));
+      ctx.on('session/event', () => void [payload, ctx]);
+      ctx.on('agent/pre-step', (_, next) => (void ctx, next()));
+      ctx.tool({ name: 't', execute: () => void [payload, ctx] });
+      const agent = await ctx.agent('a' + at, mock);
+      agent.section('s', () => (void [agent, payload], 'text'));
+      await agent.run('go');
+    }
+    for (let at = 0; at < 20; at += 1) await once(at);
+    for (let at = 0; at < 5; at += 1) await collect();
+    const alive = refs.filter((ref) => ref.deref() !== undefined).length;
+    const texts = readdirSync(store, { recursive: true }).filter((name) => name.endsWith('.jsonl')).map((name) => readFileSync(store + '/' + name, 'utf8'));
+    console.log(JSON.stringify({ alive, stored: texts.filter((text) => text.includes('turn/end')).length }));
+    rmSync(store, { recursive: true });
+  `);
+  assert.ok(alive <= 1, `${alive} of 20 are still alive`);
+  // It ended in order: what its store had not written yet was written.
+  assert.ok(stored >= 19, `${stored} of 20 sessions are stored to their end`);
+});
+
+test('10,000 contexts that are dropped without close() end flat', async () => {
+  const { heapGrowth, rssGrowth } = await measured(`
+    async function lives(count) {
+      for (let at = 0; at < count; at += 1) {
+        const ctx = new Context();
+        ctx.llm.register('mock', reply);
+        ctx.on('session/event', () => void ctx);
+        await (await ctx.agent('a', mock)).run('go');
+        if (at % 200 === 0) await collect();
+      }
+    }
+    await lives(10_000);
+    const [heapBefore, rssBefore] = [await heap(), await rss()];
+    await lives(10_000);
+    console.log(JSON.stringify({ heapGrowth: await heap() - heapBefore, rssGrowth: await rss() - rssBefore }));
+  `);
+  assert.ok(heapGrowth < 3, `the JavaScript heap grew by ${heapGrowth} MiB`);
+  assert.ok(rssGrowth < 16, `the process grew by ${rssGrowth} MiB`);
+});
+
+test('a context that nobody holds finishes the turn under way, and its listeners hear it', async () => {
+  const { heard } = await measured(`
+    let over;
+    const ended = new Promise((resolve) => (over = resolve));
+    const seen = [];
+    async function start() {
+      const ctx = new Context();
+      ctx.llm.register('mock', scripted({ text: 'slowly', chunkSize: 1, delayMs: 20 }));
+      ctx.on('session/event', ({ type }) => { seen.push(type); if (type === 'turn/end') over(); });
+      (await ctx.agent('a', mock)).followup('go');
+    }
+    await start();
+    const pressing = setInterval(gc, 5);
+    await ended;
+    clearInterval(pressing);
+    console.log(JSON.stringify({ heard: seen.filter((type) => type === 'assistant/chunk').length }));
+  `);
+  // A delta a character, the block's beginning and end, usage and finish.
+  assert.ok(heard >= 8, `${heard} chunks were heard`);
+});

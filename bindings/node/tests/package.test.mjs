@@ -47,7 +47,7 @@ test('the packed package runs the README program in an empty project, as ESM and
 
 test('every program of docs/node.md runs', async (t) => {
   const programs = programsOf(join(projectRoot, 'docs', 'node.md'));
-  assert.equal(programs.length, 4);
+  assert.equal(programs.length, 5);
   for (const source of programs) {
     const { code, stderr } = await program(source);
     assert.deepEqual({ code, stderr }, { code: 0, stderr: '' }, `${t.name}:\n${source}`);
@@ -70,9 +70,12 @@ test('case 157: the types are complete, strict, and true to the module', async (
   for (const name of files) writeFileSync(join(project, name), readFileSync(join(packageRoot, 'tests', 'types', name)));
   writeFileSync(join(project, 'tsconfig.json'), JSON.stringify({ compilerOptions, files }));
   await succeeds(bin('tsc'), ['-p', project]);
-  const declared = [...readFileSync(join(packageRoot, 'dist', 'index.d.ts'), 'utf8').matchAll(/^export (?:declare const (\w+)|\{ ([^}]*) \} from)/gm)];
-  const values = declared.flatMap(([, constant, list]) => (constant ? [constant] : list.split(', ').filter((name) => !name.startsWith('type '))));
-  assert.deepEqual(values.sort(), Object.keys(await import('turnwheel')).filter((name) => name !== 'default').sort());
+  for (const [entry, module] of [['index', 'turnwheel'], ['testing', 'turnwheel/testing']]) {
+    const text = readFileSync(join(packageRoot, 'dist', `${entry}.d.ts`), 'utf8');
+    const declared = [...text.matchAll(/^export (?:declare (?:const|class|function) (\w+)|\{ ([^}]*) \} from)/gm)];
+    const values = declared.flatMap(([, own, list]) => (own ? [own] : list.split(', ').filter((name) => !name.startsWith('type '))));
+    assert.deepEqual(values.sort(), Object.keys(await import(module)).filter((name) => name !== 'default').sort());
+  }
 });
 
 test('case 161: a loader that finds nothing says what it looked for, and asks for the library of the right libc', async (t) => {

@@ -155,28 +155,64 @@ class Request {
 /** After so many chunks in one burst the runtime goes on with them, and timers get their turn if it is theirs. */
 const burst = 256;
 
+/** What stands between the texts of a run; a text that has one crosses by itself. */
+const between = '\0';
+
+/** Whether a text may be part of a run: lone surrogates of neighbours would become one character. */
+function isWhole(text: string): boolean {
+  return !text.includes(between) && (text as string & { isWellFormed(): boolean }).isWellFormed();
+}
+
+let waitingFeeds: Feed[] = [];
+
+function flushAll(): void {
+  const feeds = waitingFeeds;
+  waitingFeeds = [];
+  for (const feed of feeds) feed.flushLater();
+}
+
 /**
  * Chunks on their way into the runtime. A burst of them goes in together: at the end of the turn of the event loop in
- * which they came, or with the end of the answer.
+ * which they came, or with the end of the answer. Text makes up most of an answer: a run of it crosses once, without JSON.
  */
 class Feed {
   readonly #about: About;
+  #texts: string[] = [];
+  #index = 0;
+  #isReasoning = false;
   #waiting = 0;
   #isScheduled = false;
+  #failure: unknown;
 
   constructor(about: About) {
     this.#about = about;
   }
 
-  /** Adds a chunk; says whether the burst is long enough to be flushed. */
+  /** Adds a chunk; says whether the burst is long enough to be flushed. Throws when nobody reads any more. */
   push(chunk: Chunk): boolean {
-    const { core, key } = this.#about;
+    if (this.#failure !== undefined) throw this.#failure;
     const { type } = chunk;
-    // Text makes up most of an answer and crosses without JSON.
-    if ((type === 'text-delta' || type === 'reasoning-delta') && typeof chunk.text === 'string' && chunk.index >= 0) {
-      native.pushText(core.id, key, chunk.index, chunk.text, type === 'reasoning-delta');
-    } else native.push(core.id, key, JSON.stringify(chunk) ?? 'null');
+    if ((type === 'text-delta' || type === 'reasoning-delta') && typeof chunk.text === 'string' && chunk.index >= 0 && isWhole(chunk.text)) {
+      const isReasoning = type === 'reasoning-delta';
+      if (chunk.index !== this.#index || isReasoning !== this.#isReasoning) {
+        this.hand();
+        this.#index = chunk.index;
+        this.#isReasoning = isReasoning;
+      }
+      this.#texts.push(chunk.text);
+    } else {
+      this.hand();
+      native.push(this.#about.core.id, this.#about.key, JSON.stringify(chunk) ?? 'null');
+    }
     return (this.#waiting += 1) >= burst;
+  }
+
+  /** Hands over the run of texts. */
+  hand(): void {
+    if (this.#texts.length === 0) return;
+    const texts = this.#texts.join(between);
+    this.#texts = [];
+    native.pushTexts(this.#about.core.id, this.#about.key, this.#index, texts, this.#isReasoning);
   }
 
   /** Lets the runtime go on with what waits; says whether it could do so at once. */
@@ -184,6 +220,7 @@ class Feed {
     const { core, context } = this.#about;
     if (this.#waiting === 0 || core.isClosed) return true;
     this.#waiting = 0;
+    this.hand();
     return core.within(context === 0 ? -1 : context, () => native.flush(core.id));
   }
 
@@ -191,10 +228,23 @@ class Feed {
   later(): void {
     if (this.#isScheduled) return;
     this.#isScheduled = true;
-    setImmediate(() => {
-      this.#isScheduled = false;
+    if (waitingFeeds.push(this) === 1) setImmediate(flushAll);
+  }
+
+  /** As {@link Feed.flush}, from where nobody could catch an error: the adapter meets it at its next chunk. */
+  flushLater(): void {
+    this.#isScheduled = false;
+    try {
       this.flush();
-    });
+    } catch (error) {
+      this.#failure = error;
+    }
+  }
+
+  /** The answer is over, in one way or the other. */
+  end(): void {
+    this.#waiting = 0;
+    if (!this.#about.core.isClosed) this.hand();
   }
 }
 
@@ -204,16 +254,27 @@ function turnOfTheLoop(): Promise<void> {
 
 async function feed(about: About, chunks: AsyncIterable<Chunk> | Iterable<Chunk>): Promise<undefined> {
   const into = new Feed(about);
-  if (Symbol.asyncIterator in chunks) {
-    for await (const chunk of chunks) {
-      if (!into.push(chunk)) into.later();
-      else if (!into.flush()) await turnOfTheLoop();
+  try {
+    if (Symbol.asyncIterator in chunks) {
+      for await (const chunk of chunks) {
+        if (!into.push(chunk)) into.later();
+        else if (!into.flush()) await turnOfTheLoop();
+      }
+    } else {
+      for (const chunk of chunks) {
+        if (into.push(chunk) && !into.flush()) await turnOfTheLoop();
+      }
     }
-  } else {
-    for (const chunk of chunks) {
-      if (into.push(chunk) && !into.flush()) await turnOfTheLoop();
+  } catch (error) {
+    // What came before the failure is part of the answer.
+    try {
+      into.end();
+    } catch {
+      // Nobody reads any more, which the failure says as well.
     }
+    throw error;
   }
+  into.end();
   return undefined;
 }
 

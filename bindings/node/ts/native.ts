@@ -11,6 +11,7 @@ export interface Native {
   open(realm: number, options: string, store: number): number;
   root(core: number): number;
   kill(core: number): void;
+  collected(core: number): void;
   release(core: number, key: number): void;
   hold(core: number, seat: number): void;
   answer(core: number, pending: number, isOk: boolean, json?: string): void;
@@ -66,12 +67,10 @@ export interface Native {
   watch(core: number, key: number, callback: number): string | undefined;
   next(core: number, promise: number, key: number, edited: string | undefined): void;
   push(core: number, key: number, chunk: string): void;
-  pushText(core: number, key: number, index: number, text: string, isReasoning: boolean): void;
+  pushTexts(core: number, key: number, index: number, texts: string, isReasoning: boolean): void;
   deferContext(core: number, key: number, message: string): void;
   concludeTurn(core: number, key: number): void;
-  sessionHtml(core: number, seat: number, options: string): string;
   sessionId(core: number, seat: number): string;
-  sessionTimeline(core: number, seat: number, options: string): string;
   header(core: number, seat: number): string;
   length(core: number, seat: number): number;
   eventJson(core: number, seat: number, seq: number): string;

@@ -69,12 +69,17 @@ impl ChunkSink {
 
     /// As [`ChunkSink::push`], for a chunk that is one already.
     pub fn push_chunk(&self, chunk: Chunk) -> Result<()> {
+        self.push_chunks([chunk])
+    }
+
+    /// As [`ChunkSink::push_chunk`], for several at once.
+    pub fn push_chunks(&self, chunks: impl IntoIterator<Item = Chunk>) -> Result<()> {
         let waker = {
             let mut feed = lock(&self.0.0);
             if feed.closed || feed.ended.is_some() {
                 return Err(Error::new(Code::Aborted, "this answer is over; nobody reads its chunks"));
             }
-            feed.chunks.push_back(chunk);
+            feed.chunks.extend(chunks);
             feed.waker.take()
         };
         if let Some(waker) = waker {

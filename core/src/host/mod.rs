@@ -19,7 +19,6 @@ mod reports;
 mod results;
 mod routes;
 mod stores;
-mod view;
 
 pub use adapters::{adapter, model_info, scripted, scripted_reply};
 pub use compose::{
@@ -41,4 +40,3 @@ pub use results::{
 };
 pub use routes::{fallback_route, model_double, retry_policy, route_options};
 pub use stores::{HostStore, StoreCall, StoreObject, copied_value};
-pub use view::{session_html, session_text};

@@ -3,6 +3,9 @@
 import { AbortError, Context, ToolResult, TurnwheelError, codes, openAIChat, type Event, type RunResult } from 'turnwheel';
 import { z } from 'zod';
 
+import { JsonlStore, type Copied, type SessionWriter, type Store } from 'turnwheel';
+import { storeSuite, type Report } from 'turnwheel/testing';
+
 type Same<A, B> = (<T>() => T extends A ? 1 : 2) extends <T>() => T extends B ? 1 : 2 ? true : false;
 function same<A, B>(_: Same<A, B>): void {}
 
@@ -88,4 +91,32 @@ export async function typed(): Promise<void> {
   if (error instanceof AbortError) same<typeof error.cause.kind, string>(true);
   if (error instanceof TurnwheelError) same<typeof error.code, string>(true);
   same<(typeof codes)[string], number>(true);
+}
+
+class OwnStore implements Store {
+  listPage = async () => [];
+  exists = () => false;
+  read = () => undefined;
+  open = async () => undefined;
+  create(): SessionWriter {
+    return { append: async (seq: number, events: string[]) => void [seq, events], close: () => undefined };
+  }
+}
+
+export async function stores(): Promise<void> {
+  const ctx = new Context({ store: new OwnStore() });
+  new Context({ store: new JsonlStore('sessions') });
+  // @ts-expect-error: a store of one's own has five methods
+  new Context({ store: { read: () => undefined } });
+  const copied = await ctx.importSession({ kind: 'reference', path: 'x.db' }, 'a');
+  same<typeof copied, Copied>(true);
+  const report = await storeSuite(() => new OwnStore());
+  same<typeof report, Report>(true);
+  ctx.tool({
+    name: 'outer',
+    execute: async (_, call) => {
+      const outcome = await call.call('inner', { a: 1 });
+      same<typeof outcome.isError, boolean>(true);
+    },
+  });
 }
