@@ -15,6 +15,8 @@ CACHE  := $(or $(TURNWHEEL_CACHE),target/cache)
 INTERCHANGE := $(CACHE)/interchange
 CARGO_OUT   := $(or $(CARGO_TARGET_DIR),target)
 BENCH_NODE  := $(CACHE)/bench-node
+BENCH_PYTHON := $(CACHE)/bench-python
+BENCH_OPTIONS = --rounds $(or $(ROUNDS),5) $(if $(ONLY),--only $(ONLY))
 RUST_SOURCES := $(shell find core bindings/python/src -name '*.rs') $(shell find . -name Cargo.toml -not -path './target/*') Cargo.lock
 PY_SOURCES   := $(shell find bindings/python/python -name '*.py*' -not -name '*.pyc')
 OTHER_NODES  := node_modules/node22/bin/node node_modules/node24/bin/node
@@ -22,7 +24,7 @@ NODE_RUST    := $(shell find core bindings/node/src -name '*.rs') $(shell find .
 C_RUST       := $(shell find core ffi/src -name '*.rs') $(wildcard ffi/packaging/* include/*) ffi/Cargo.toml core/Cargo.toml Cargo.toml Cargo.lock
 NODE_SOURCES := $(shell find bindings/node/ts -name '*.ts') $(wildcard bindings/node/scripts/*.mjs) bindings/node/package.json bindings/node/tsconfig.json
 
-.PHONY: record help demo demo-real test lint test-rust test-python test-node test-c family test-real conformance conformance-rust conformance-node conformance-c install dist samples interchange sanitize header sim crash instructions bench bench-wires bench-open bench-node fuzz clean
+.PHONY: record help demo demo-real test lint test-rust test-python test-node test-c family test-real conformance conformance-rust conformance-node conformance-c install dist samples interchange sanitize header sim crash instructions bench bench-peers bench-micro bench-wires bench-open bench-node fuzz clean
 
 CONFORMANCE = --pending tests/conformance/pending.txt --decisions tests/conformance/decisions $(or $(SCENARIOS),tests/conformance/scenarios)
 
@@ -147,7 +149,18 @@ instructions: ## count the instructions of a turn and compare with bench/instruc
 	cargo build --quiet --release --locked -p turnwheel-bench
 	$(PYTHON) tests/bench/instructions.py $(CARGO_OUT)/release/workloads $(BLESS)
 
-bench: $(STAMPS)/package ## measure turns in Rust and Python (release builds)
+bench: $(STAMPS)/package ## measure the workloads in Rust and Python: bench/results.md (ROUNDS=5, ONLY=w1,w2)
+	cargo build --quiet --release --locked -p turnwheel-bench
+	$(BIN)/python tests/bench/run.py --rust $(CARGO_OUT)/release/workloads --python $(BIN)/python $(BENCH_OPTIONS)
+
+bench-peers: $(STAMPS)/package $(STAMPS)/node $(BENCH_NODE)/.installed $(BENCH_PYTHON)/.installed ## the same and Node, in turn with the peers
+	cargo build --quiet --release --locked -p turnwheel-bench
+	cp tests/bench/node/turns.mjs $(BENCH_NODE)/
+	ln -sfn $(abspath bindings/node) $(BENCH_NODE)/node_modules/turnwheel
+	$(BIN)/python tests/bench/run.py --rust $(CARGO_OUT)/release/workloads --python $(BIN)/python \
+		--node $(BENCH_NODE) --peers $(BENCH_PYTHON)/bin/python $(BENCH_OPTIONS)
+
+bench-micro: $(STAMPS)/package ## micro benchmarks of core, with criterion
 	cargo bench --locked -p turnwheel --bench turns -- --noplot
 	cargo bench --locked -p turnwheel --bench stores
 	$(BIN)/python tests/bench/python_turns.py
@@ -213,6 +226,12 @@ $(BENCH_NODE)/.installed: tests/bench/node/package.json tests/bench/node/package
 	@mkdir -p $(BENCH_NODE)
 	cp $^ $(BENCH_NODE)/
 	cd $(BENCH_NODE) && npm ci --no-fund --no-audit --loglevel=error
+	@touch $@
+
+# The peers that are measured beside the Python package.
+$(BENCH_PYTHON)/.installed: tests/bench/peers/requirements.txt | $(STAMPS)/machine
+	$(PYTHON) -m venv $(BENCH_PYTHON)
+	$(BENCH_PYTHON)/bin/python -m pip install --quiet -r tests/bench/peers/requirements.txt
 	@touch $@
 
 # LiteLLM's proxy has requirements of its own.

@@ -468,8 +468,9 @@ tw_status tw_agent_run_maintenance(struct tw_agent *agent,
                                    struct tw_error **error);
 
 /**
- * What became of a message (A-01): `{"kind": "pending", "target", "parked"}`, `{"kind": "claimed", "turn"}`,
- * `{"kind": "discarded"}` or `{"kind": "ended", "turn", "reason"}`. Survives restarts.
+ * What became of a message (A-01): `{"kind": "pending", "target", "parked", "why"?}`, `{"kind": "claimed", "turn", "step"?}`,
+ * `{"kind": "discarded", "seq", "replacedBy"?}` or `{"kind": "ended", "turn", "reason"}`. `why` is there when it is
+ * parked: `{"kind": "not-woken"}`, `"resumed"`, `"turn-ending"` or `"turn-ended"` (`turn`, `reason`). Survives restarts.
  *
  * Statuses: `TW_NONE` when the session never accepted it, and `*state` is NULL. The caller owns `*state`.
  */
@@ -1629,6 +1630,29 @@ tw_status tw_context_execute_tool(struct tw_context *context,
                                   struct tw_str call,
                                   struct tw_future **future,
                                   struct tw_error **error);
+
+/**
+ * The session as it is now as one HTML page, which works offline, has no script and shows what a model or tool said as
+ * text. Options may be empty: `{"prices": {"provider/model": {"input", "output", "cacheRead"?, "cacheWrite"?}}?}`, each
+ * the cost of a million tokens.
+ *
+ * Statuses: `INVALID_ARGUMENT`, `UNKNOWN_OPTION`. The caller owns `*page`.
+ */
+tw_status tw_session_html(struct tw_session *session,
+                          struct tw_str options,
+                          struct tw_buf **page,
+                          struct tw_error **error);
+
+/**
+ * The session as it is now as a timeline of turns, steps and calls for a terminal; control and direction characters of
+ * the log are spelled out. Options may be empty: `{"prices"?, "full"?, "color"?}`, prices as for `tw_session_html`.
+ *
+ * Statuses: `INVALID_ARGUMENT`, `UNKNOWN_OPTION`. The caller owns `*text`.
+ */
+tw_status tw_session_text(struct tw_session *session,
+                          struct tw_str options,
+                          struct tw_buf **text,
+                          struct tw_error **error);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -1,12 +1,10 @@
-//! The shared background: one tokio runtime per process, made on first use, for timers, files and sockets. Its threads
+//! The shared background: one tokio runtime per process, made on first use, for files and sockets. Its threads
 //! never run host code; results come back through channels whose wakers schedule a poll on the owner's thread.
 
 use crate::error::{Code, Error, Result};
 use std::cell::Cell;
-use std::future::Future;
 use std::marker::PhantomData;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::oneshot;
 
@@ -68,26 +66,6 @@ impl Drop for Outstanding {
     }
 }
 
-/// Aborts a background task when nobody waits for it any more.
-struct AbortOnDrop(tokio::task::AbortHandle);
-
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-/// Runs a future in the background. Dropping the returned future aborts it.
-pub(crate) async fn run<T: Send + 'static>(future: impl Future<Output = T> + Send + 'static) -> Result<T> {
-    let _outstanding = Outstanding::new();
-    let (sender, receiver) = oneshot::channel();
-    let task = handle()?.spawn(async move {
-        let _ = sender.send(future.await);
-    });
-    let _guard = AbortOnDrop(task.abort_handle());
-    receiver.await.map_err(|_| Error::new(Code::Panic, "a background task ended without an answer"))
-}
-
 /// Runs a blocking function in the background. It runs to its end even if nobody waits.
 pub(crate) async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
     let _outstanding = Outstanding::new();
@@ -96,10 +74,4 @@ pub(crate) async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> T + S
         let _ = sender.send(work());
     });
     receiver.await.map_err(|_| Error::new(Code::Panic, "a background task ended without an answer"))
-}
-
-/// A timer.
-pub(crate) async fn sleep(duration: Duration) {
-    // Without threads there is no timer to wait on; going on at once beats waiting for ever.
-    let _ = run(async move { tokio::time::sleep(duration).await }).await;
 }

@@ -28,6 +28,7 @@ pub mod agent;
 mod agent_loop;
 mod background;
 pub mod context;
+mod timer;
 pub use agent_loop::config;
 pub mod error;
 pub mod events;

@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
-use turnwheel::agent::{PreStep, PreStepDecision, ReceiptState};
+use turnwheel::agent::{Parked, PreStep, PreStepDecision, ReceiptState};
 use turnwheel::context::{Budget, LoopOptions};
 use turnwheel::llm::adapters::{Scripted, ScriptedReply};
 use turnwheel::llm::{Chunk, FinishReason};
@@ -84,17 +84,41 @@ fn a_01_a_receipt_tells_what_became_of_a_message() {
     let first = agent.followup(Message::user_text("q1", "one")).expect("accepted");
     let second = agent.followup(Message::user_text("q2", "two")).expect("accepted");
     settle(&ctx);
-    assert_eq!(first.state(), Some(ReceiptState::Claimed { turn: 1 }));
-    assert_eq!(second.state(), Some(ReceiptState::Pending { target: InboxTarget::NextTurn, parked: false }));
+    let waits = |parked| Some(ReceiptState::Pending { target: InboxTarget::NextTurn, parked });
+    assert_eq!(first.state(), Some(ReceiptState::Claimed { turn: 1, step: Some(1) }));
+    assert_eq!(second.state(), waits(None));
     agent.cancel_keep_inbox(CancelCause::User);
-    assert_eq!(second.state(), Some(ReceiptState::Pending { target: InboxTarget::NextTurn, parked: true }));
+    assert_eq!(second.state(), waits(Some(Parked::TurnEnding)));
     gate.cancel(CancelCause::User);
     settle(&ctx);
     let ended = ctx.runtime().block_on(first.settled()).expect("settled");
     assert_eq!(ended, ReceiptState::Ended { turn: 1, reason: TurnEndReason::Aborted(CancelCause::User) });
+    let reason = TurnEndReason::Aborted(CancelCause::User);
+    assert_eq!(second.state(), waits(Some(Parked::TurnEnded { turn: 1, reason })));
+    let seq = agent.session().len();
     agent.cancel(CancelCause::User);
-    assert_eq!(ctx.runtime().block_on(second.settled()).expect("settled"), ReceiptState::Discarded);
+    let discarded = ctx.runtime().block_on(second.settled()).expect("settled");
+    assert_eq!(discarded, ReceiptState::Discarded { seq, replaced_by: None });
     assert_eq!(agent.receipt("never sent").state(), None);
+}
+
+#[test]
+fn a_01_a_receipt_says_why_a_message_waits_and_what_replaced_it() {
+    let ctx = context(hello());
+    let agent = open(&ctx, "a");
+    let waits = |parked| Some(ReceiptState::Pending { target: InboxTarget::NextStep, parked });
+    let note = agent.inject(Message::user_text("i1", "a note")).expect("accepted");
+    assert_eq!(note.state(), waits(Some(Parked::NotWoken)));
+    // Neither does a turn that ended well wake what came behind it.
+    agent.followup(Message::user_text("q1", "one")).expect("accepted");
+    ctx.runtime().block_on(agent.when_idle()).expect("idle");
+    assert!(matches!(note.state(), Some(ReceiptState::Ended { turn: 1, .. })));
+    let later = agent.inject(Message::user_text("i2", "another")).expect("accepted");
+    assert_eq!(later.state(), waits(Some(Parked::NotWoken)));
+    let seq = agent.session().len();
+    agent.inbox().replace("i2", Message::user_text("i3", "a better one").into()).expect("replaced");
+    assert_eq!(later.state(), Some(ReceiptState::Discarded { seq, replaced_by: Some("i3".into()) }));
+    assert_eq!(agent.receipt("i3").state(), waits(Some(Parked::NotWoken)));
 }
 
 #[test]
@@ -123,7 +147,7 @@ fn a_03_dropping_a_run_cancels_its_turn_with_cause_user_or_withdraws_the_prompt(
     settle(&ctx);
     assert!(ran.get());
     drop(queued);
-    assert_eq!(agent.receipt("q2").state(), Some(ReceiptState::Discarded));
+    assert!(matches!(agent.receipt("q2").state(), Some(ReceiptState::Discarded { .. })));
     drop(run);
     gate.cancel(CancelCause::User);
     settle(&ctx);
@@ -562,7 +586,7 @@ fn a_03_a_run_whose_prompt_is_parked_by_a_failing_turn_is_told_instead_of_waitin
     let error = ctx.runtime().block_on(third.next()).expect("an item").expect_err("parked");
     assert_eq!(error.code(), &Code::Parked);
     assert!(ctx.runtime().block_on(third.next()).is_none());
-    assert_eq!(agent.receipt("q2").state(), Some(ReceiptState::Discarded), "withdrawn, in the log");
+    assert!(matches!(agent.receipt("q2").state(), Some(ReceiptState::Discarded { .. })), "withdrawn, in the log");
     assert!(!agent.inbox().has_pending());
 }
 

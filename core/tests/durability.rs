@@ -10,6 +10,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
+use turnwheel::agent::{Parked, ReceiptState};
 use turnwheel::llm::adapters::Scripted;
 use turnwheel::session::{Delivery, EventData, InboxTarget, TurnEndReason};
 use turnwheel::storage::Store;
@@ -129,7 +130,7 @@ fn d_10_a_claim_that_a_crash_kept_from_its_step_is_pending_again_and_survives_a_
         agent.inject(Message::user_text("c1", "context")).expect("accepted");
         agent.followup(Message::user_text("q1", "the prompt")).expect("accepted");
         ctx.runtime().block_on(agent.flush()).expect("stored");
-        assert_eq!(agent.session().delivery("q1"), Some(Delivery::Claimed { turn: 1 }));
+        assert_eq!(agent.session().delivery("q1"), Some(Delivery::Claimed { turn: 1, step: None }));
         ctx.runtime().close();
         std::mem::forget(ctx);
     }
@@ -137,8 +138,10 @@ fn d_10_a_claim_that_a_crash_kept_from_its_step_is_pending_again_and_survives_a_
         let ctx = context(at_unlocked(directory.path()), &script);
         let agent = open(&ctx).expect("opened");
         assert_eq!(turn_ends(&agent), [TurnEndReason::Interrupted]);
-        assert_eq!(agent.session().delivery("q1"), Some(Delivery::Pending(InboxTarget::NextTurn)), "life {crash}");
-        assert_eq!(agent.session().delivery("c1"), Some(Delivery::Pending(InboxTarget::NextStep)));
+        for (id, target) in [("q1", InboxTarget::NextTurn), ("c1", InboxTarget::NextStep)] {
+            let parked = Some(Parked::Resumed);
+            assert_eq!(agent.receipt(id).state(), Some(ReceiptState::Pending { target, parked }), "life {crash}");
+        }
         assert_eq!(agent.state().expect("state").parked.len(), 2, "restored input is parked");
         if crash == 0 {
             ctx.runtime().block_on(agent.flush()).expect("stored");

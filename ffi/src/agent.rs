@@ -298,8 +298,9 @@ pub extern "C" fn tw_agent_run_maintenance(
     })
 }
 
-/// What became of a message: `{"kind": "pending", "target", "parked"}`, `{"kind": "claimed", "turn"}`,
-/// `{"kind": "discarded"}` or `{"kind": "ended", "turn", "reason"}`. Survives restarts.
+/// What became of a message: `{"kind": "pending", "target", "parked", "why"?}`, `{"kind": "claimed", "turn", "step"?}`,
+/// `{"kind": "discarded", "seq", "replacedBy"?}` or `{"kind": "ended", "turn", "reason"}`. `why` is there when it is
+/// parked: `{"kind": "not-woken"}`, `"resumed"`, `"turn-ending"` or `"turn-ended"` (`turn`, `reason`). Survives restarts.
 ///
 /// Statuses: `TW_NONE` when the session never accepted it, and `*state` is NULL. The caller owns `*state`.
 #[unsafe(no_mangle)]

@@ -26,3 +26,4 @@ pub mod session;
 pub mod signal;
 pub mod tool;
 pub mod types;
+pub mod view;

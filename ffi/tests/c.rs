@@ -58,6 +58,11 @@ fn the_interface_does_what_it_says_and_refuses_what_is_wrong() {
 }
 
 #[test]
+fn a_session_is_shown_as_a_page_and_as_text() {
+    run(&compile("tests/c/view.c", &scratch("view")));
+}
+
+#[test]
 fn random_calls_give_defined_statuses_and_leave_nothing_over() {
     run(&compile("tests/c/fuzz.c", &scratch("fuzz")));
 }

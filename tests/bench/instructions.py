@@ -24,10 +24,10 @@ WORKLOADS = ("w1", "w2")
 CHECKED = ("own", "allocations")
 ALLOCATORS = {"malloc", "calloc", "realloc", "posix_memalign", "aligned_alloc"}
 HEAD = f"""\
-# Instructions a turn in Rust, counted by callgrind (tests/bench/instructions.py): `make instructions` checks them with a
-# tolerance of {TOLERANCE:.0%}, `make instructions BLESS=--bless` writes them anew. w1 is 64 text deltas, w2 a tool call and
-# 16 deltas. `own` are instructions of the program itself, `allocations` are calls of malloc and its kin, `total` has
-# the C library's instructions too and is not checked.
+# Instructions a turn in Rust, counted by callgrind (tests/bench/instructions.py): `make instructions` checks them
+# with a tolerance of {TOLERANCE:.0%}, `make instructions BLESS=--bless` writes them anew. w1 is 64 text deltas, w2 a
+# tool call and 16 deltas. `own` are instructions of the program itself, `allocations` are calls of malloc and its kin,
+# `total` has the C library's instructions too and is not checked.
 # workload        own  allocations      total
 """
 
@@ -47,7 +47,7 @@ def count(program: str, workload: str, turns: int) -> Counts:
 
 
 def read(profile: str, own: str) -> Counts:
-    """The costs in callgrind's format: `ob=` names the object that follows, and the line after `calls=` is inclusive."""
+    """The costs in callgrind's format: `ob=` names what follows, and the line after `calls=` is inclusive."""
     counts = dict.fromkeys(("own", "allocations", "total"), 0.0)
     here, callee, calls = "", "", 0
     for line in profile.splitlines():
@@ -95,7 +95,7 @@ def main() -> None:
             failed |= is_off
             print(f"{workload} {name:12} {value:10.1f} a turn, {change:+.1%}{'  OFF' if is_off else ''}")
     if failed:
-        sys.exit(f"beyond {TOLERANCE:.0%}: find out why; if it is meant (less is too), `make instructions BLESS=--bless`")
+        sys.exit(f"beyond {TOLERANCE:.0%}: find out why; if it is meant, `make instructions BLESS=--bless`")
 
 
 main()

@@ -15,6 +15,7 @@ mod realm;
 mod rule_entries;
 mod session_entries;
 mod stores;
+mod view_entries;
 
 use napi::JsValue;
 use napi::bindgen_prelude::Object;
@@ -98,7 +99,9 @@ exported! {
     "pushTexts": agent_entries::push_texts,
     "deferContext": agent_entries::defer_context,
     "concludeTurn": agent_entries::conclude_turn,
+    "sessionHtml": view_entries::session_html,
     "sessionId": session_entries::session_id,
+    "sessionTimeline": view_entries::session_timeline,
     "header": session_entries::header,
     "length": session_entries::length,
     "eventJson": session_entries::event_json,

@@ -553,11 +553,17 @@ test('inbox edits, receipts and state say what is pending', async () => {
   agent.inbox.append('next-turn', { id: 'm1', content: 'a' }, { id: 'm2', content: 'b' });
   agent.inbox.prepend('next-step', { id: 'm3', content: 'c' });
   assert.deepEqual(agent.inbox.nextTurn.map(({ id }) => id), ['m1', 'm2']);
-  assert.deepEqual(agent.receipt('m1').state, { kind: 'pending', target: 'next-turn', parked: true });
+  assert.deepEqual(agent.receipt('m1').state, {
+    kind: 'pending',
+    target: 'next-turn',
+    parked: true,
+    why: { kind: 'not-woken' },
+  });
   assert.equal(agent.inbox.replace('m1', { id: 'm1b', content: 'a' }), true);
   assert.equal(agent.inbox.remove('nobody'), false);
   assert.deepEqual(agent.inbox.splice('next-turn', -1, 1).map(({ id }) => id), ['m2']);
-  assert.deepEqual(agent.receipt('m2').state, { kind: 'discarded' });
+  assert.equal(agent.receipt('m2').state.kind, 'discarded');
+  assert.equal(agent.receipt('m1').state.replacedBy, 'm1b');
   assert.equal(agent.state().nextTurn, 1);
   agent.wake();
   await agent.whenIdle();

@@ -42,7 +42,7 @@ export {
 } from './models.js';
 export { ModelSelection, Registrar, Scope, type AgentOptions, type ModelChoice, type PromptText, type Registration } from './registrar.js';
 export { schemaOfShorthand, type ArgumentsOf, type FromSchema, type JsonSchema, type StandardSchema } from './schema.js';
-export { Session, textOf, type CoreEvent, type Event, type EventData } from './session.js';
+export { Session, textOf, type CoreEvent, type Event, type EventData, type Price } from './session.js';
 export {
   JsonlStore,
   type AnyStore,

@@ -68,11 +68,18 @@ export type TurnEndReason =
 /** A pending list: `next-turn` queues a prompt for a turn of its own, `next-step` adds to the turn under way. */
 export type Target = 'next-turn' | 'next-step';
 
-/** What became of a message (A-01). */
+/** Why nothing is going to read a pending message before the next wake. */
+export type Parked =
+  | { kind: 'not-woken' }
+  | { kind: 'resumed' }
+  | { kind: 'turn-ending' }
+  | { kind: 'turn-ended'; turn: number; reason: TurnEndReason };
+
+/** What became of a message (A-01); `why` is there when it is parked, `step` once the step it was taken for has started. */
 export type ReceiptState =
-  | { kind: 'pending'; target: Target; parked: boolean }
-  | { kind: 'claimed'; turn: number }
-  | { kind: 'discarded' }
+  | { kind: 'pending'; target: Target; parked: boolean; why?: Parked }
+  | { kind: 'claimed'; turn: number; step?: number }
+  | { kind: 'discarded'; seq: number; replacedBy?: string }
   | { kind: 'ended'; turn: number; reason: TurnEndReason };
 
 /** What an owned run brought (A-03). */

@@ -70,7 +70,9 @@ export interface Native {
   pushTexts(core: number, key: number, index: number, texts: string, isReasoning: boolean): void;
   deferContext(core: number, key: number, message: string): void;
   concludeTurn(core: number, key: number): void;
+  sessionHtml(core: number, seat: number, options: string): string;
   sessionId(core: number, seat: number): string;
+  sessionTimeline(core: number, seat: number, options: string): string;
   header(core: number, seat: number): string;
   length(core: number, seat: number): number;
   eventJson(core: number, seat: number, seq: number): string;

@@ -99,6 +99,14 @@ export class LogEvent implements EventBase {
   }
 }
 
+/** What a provider charges for a million tokens, in any currency. */
+export interface Price {
+  input: number;
+  output: number;
+  cacheRead?: number;
+  cacheWrite?: number;
+}
+
 /** A session: one append-only log of events, and what is folded from it. */
 export class Session {
   /** @internal */
@@ -200,6 +208,22 @@ export class Session {
   /** Waits until everything logged so far is on stable storage. */
   async flush(): Promise<void> {
     await this.core.promise((id) => native.durable(this.core.id, id, this.seat));
+  }
+
+  /**
+   * The session as it is now as one HTML page, which works offline, has no script and shows what a model or tool said as
+   * text. `prices` are by `provider/model`.
+   */
+  html(options: { prices?: Record<string, Price> } = {}): string {
+    return native.sessionHtml(this.core.id, this.seat, JSON.stringify(options));
+  }
+
+  /**
+   * The session as it is now as a timeline of turns, steps and calls for a terminal; control and direction characters of
+   * the log are spelled out. `full` shows every text whole.
+   */
+  timeline(options: { prices?: Record<string, Price>; full?: boolean; color?: boolean } = {}): string {
+    return native.sessionTimeline(this.core.id, this.seat, JSON.stringify(options));
   }
 
   /** The whole log, to keep elsewhere or to resume from: the option `log` of `ctx.agent`. */

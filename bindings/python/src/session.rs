@@ -6,6 +6,7 @@ use crate::event::Event;
 use crate::gate::Handle;
 use crate::host::HostState;
 use crate::stream::StreamRef;
+use crate::view::LogRef;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 use turnwheel::Session;
@@ -63,6 +64,11 @@ impl SessionRef {
             }
             Ok(list)
         })
+    }
+
+    /// The log as it is now, to look at.
+    fn log(&self) -> PyResult<LogRef> {
+        self.0.with(|_, session| Ok(LogRef::live(session)))
     }
 
     /// What came of accepted work: the seq of the `turn/end` that accounts for it, and whether input was dropped unrun.

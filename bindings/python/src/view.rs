@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
+use turnwheel::Session;
 use turnwheel::storage::{LogSource as Source, StoredLog, Verdict};
 use turnwheel::view::{HtmlOptions, Price, Prices, TextOptions, TextView, render_html};
 
@@ -58,6 +59,14 @@ impl LogSource {
 /// One log as it was read.
 #[pyclass(frozen, module = "turnwheel._turnwheel")]
 pub struct LogRef(StoredLog);
+
+impl LogRef {
+    /// The log of a live session as it is now.
+    pub fn live(session: &Session) -> Self {
+        let (header, events) = (session.header().clone(), session.events_from(0));
+        Self(StoredLog { header, events, replaced_characters: 0, torn_bytes: 0 })
+    }
+}
 
 #[pymethods]
 impl LogRef {

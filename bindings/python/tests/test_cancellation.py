@@ -157,7 +157,8 @@ def test_cancel_discards_or_keeps_what_is_pending():
             kept = agent.followup("y")
             agent.cancel(keep_inbox=True)
             await agent.when_idle()
-            assert kept.state == {"kind": "pending", "target": "next-turn", "parked": True}
+            why = {"kind": "turn-ended", "turn": 1, "reason": {"kind": "aborted", "reason": {"kind": "user"}}}
+            assert kept.state == {"kind": "pending", "target": "next-turn", "parked": True, "why": why}
             agent.wake()
             assert (await kept.settled())["reason"] == {"kind": "completed"}
             dropped = agent.inject("z")

@@ -112,7 +112,8 @@ def test_steer_inject_inbox_state_and_wake():
     async def main():
         async with open_agent(ctx) as agent:
             receipt = agent.inject("note")
-            assert receipt.state == {"kind": "pending", "target": "next-step", "parked": True}
+            why = {"kind": "not-woken"}
+            assert receipt.state == {"kind": "pending", "target": "next-step", "parked": True, "why": why}
             assert len(agent.inbox) == 1 and agent.inbox.next_step[0]["content"][0]["text"] == "note"
             assert agent.state()["phase"] == "idle" and agent.state()["nextStep"] == 1
             assert agent.inbox.remove(receipt.message_id) and not agent.inbox.remove(receipt.message_id)

@@ -109,6 +109,24 @@ def test_html_writes_one_page_and_tells_how_far_it_is(store, tmp_path, capsysbin
     assert not list(tmp_path.glob(".a.html*"))
 
 
+def test_a_live_session_is_looked_at_as_it_is_now_and_shows_itself_in_a_notebook(tmp_path):
+    async def main() -> None:
+        async with context("<b>one</b>", "two") as ctx, open_agent(ctx) as agent:
+            await agent.run("first")
+            log = agent.session.log()
+            await agent.run("second")
+            shown = "".join(log.text())
+            assert "<b>one</b>" in shown and "second" not in shown and len(log) < len(agent.session)
+            assert log.verdict()["isSound"]
+            frame = log._repr_html_()
+            assert frame.startswith("<iframe sandbox ") and frame.count("<") == 2, "the page is an attribute"
+            assert "&amp;lt;b&amp;gt;one" in frame
+            agent.session.log().save_html(tmp_path / "live.html")
+
+    run(main())
+    assert "second" in (tmp_path / "live.html").read_text()
+
+
 def test_a_page_that_cannot_be_written_leaves_nothing(store, tmp_path):
     def refuse(done: int, of: int) -> None:
         raise ValueError("stop")

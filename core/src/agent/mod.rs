@@ -26,7 +26,7 @@ pub use publication::Publication;
 pub use registry::{AgentFactory, AgentHandle, CreateOptions, Registry, ResumeOptions, Setup, SetupCommit};
 pub use remote::AgentRef;
 pub(crate) use remote::Commands;
-pub use run::{EventStream, Receipt, ReceiptState, RunResult};
+pub use run::{EventStream, Parked, Receipt, ReceiptState, RunResult};
 pub use selection::{ModelChoice, ModelSelection};
 
 use crate::context::{Context, Root};

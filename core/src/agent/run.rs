@@ -1,6 +1,6 @@
 //! Receipts and owned runs: what became of one message.
 
-use super::{Agent, AgentInner, IntoMessage, Stage};
+use super::{Agent, AgentInner, AgentState, IntoMessage, Stage};
 use crate::error::{Code, Error, Result};
 use crate::id::MessageId;
 use crate::message::{Message, Role, Usage};
@@ -19,18 +19,43 @@ pub enum ReceiptState {
     Pending {
         /// The list.
         target: InboxTarget,
-        /// Whether nothing is scheduled to read it until the next wake.
-        parked: bool,
+        /// Why nothing is going to read it before the next wake; none while something is.
+        parked: Option<Parked>,
     },
     /// This turn took it and is under way.
     Claimed {
         /// The turn.
         turn: u64,
+        /// The step it was taken for, once that has started.
+        step: Option<u64>,
     },
     /// It was removed before any turn took it.
-    Discarded,
+    Discarded {
+        /// The event that removed it.
+        seq: u64,
+        /// The message that came in its place, if it was replaced.
+        replaced_by: Option<MessageId>,
+    },
     /// The turn that took it ended.
     Ended {
+        /// The turn.
+        turn: u64,
+        /// Why it ended.
+        reason: TurnEndReason,
+    },
+}
+
+/// Why nothing is going to read a pending message before the next wake.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Parked {
+    /// It did not ask to wake, as with `inject`, and nothing else did.
+    NotWoken,
+    /// An earlier life of the session accepted it; resuming wakes nobody.
+    Resumed,
+    /// The turn under way is ending and takes nothing more.
+    TurnEnding,
+    /// It waited when this turn ended, and not as completed.
+    TurnEnded {
         /// The turn.
         turn: u64,
         /// Why it ended.
@@ -59,15 +84,36 @@ impl Receipt {
     pub fn state(&self) -> Option<ReceiptState> {
         let session = self.agent.session();
         match session.delivery(&self.id)? {
-            Delivery::Pending(target) => {
-                let parked = self.agent.state().is_ok_and(|state| state.parked.contains(&self.id));
-                Some(ReceiptState::Pending { target, parked })
+            Delivery::Pending { target, seq } => {
+                let state = self.agent.state().ok().filter(|state| state.parked.contains(&self.id));
+                Some(ReceiptState::Pending { target, parked: state.map(|state| self.why_parked(&state, seq)) })
             }
-            Delivery::Discarded { .. } => Some(ReceiptState::Discarded),
-            Delivery::Claimed { turn } => Some(match session.turn_end(turn) {
+            Delivery::Discarded { seq } => {
+                Some(ReceiptState::Discarded { seq, replaced_by: replacement(session, seq) })
+            }
+            Delivery::Claimed { turn, step } => Some(match session.turn_end(turn) {
                 Some(reason) => ReceiptState::Ended { turn, reason },
-                None => ReceiptState::Claimed { turn },
+                None => ReceiptState::Claimed { turn, step },
             }),
+        }
+    }
+
+    fn why_parked(&self, state: &AgentState, inserted: u64) -> Parked {
+        if state.phase != "idle" {
+            return Parked::TurnEnding;
+        }
+        let (session, turn) = (self.agent.session(), state.turn);
+        let (span, ended) = (session.turn(turn), session.turn_end(turn));
+        if span.is_none_or(|span| span.start < session.first_live_seq()) {
+            // No turn of this life: what a crash interrupted was put back by the resume itself (D-10).
+            let put_back = ended == Some(TurnEndReason::Interrupted);
+            let earlier = put_back || inserted < session.first_live_seq();
+            return if earlier { Parked::Resumed } else { Parked::NotWoken };
+        }
+        let waited = span.and_then(|span| span.end).is_some_and(|end| end > inserted);
+        match ended.filter(|reason| waited && *reason != TurnEndReason::Completed) {
+            Some(reason) => Parked::TurnEnded { turn, reason },
+            None => Parked::NotWoken,
         }
     }
 
@@ -77,7 +123,7 @@ impl Receipt {
     pub fn settled(&self) -> impl Future<Output = Result<ReceiptState>> + use<> {
         let receipt = self.clone();
         std::future::poll_fn(move |context| match receipt.state() {
-            Some(state @ (ReceiptState::Discarded | ReceiptState::Ended { .. })) => Poll::Ready(Ok(state)),
+            Some(state @ (ReceiptState::Discarded { .. } | ReceiptState::Ended { .. })) => Poll::Ready(Ok(state)),
             state => match receipt.check_waitable(state.is_some()) {
                 Err(error) => Poll::Ready(Err(error)),
                 Ok(()) => {
@@ -163,7 +209,7 @@ impl Agent {
             guard.armed = matches!(&state, Err(error) if *error.code() == Code::Parked);
             match state? {
                 ReceiptState::Ended { turn, reason } => agent.run_result(turn, reason),
-                ReceiptState::Discarded => Err(discarded(&receipt.id)),
+                ReceiptState::Discarded { .. } => Err(discarded(&receipt.id)),
                 // `settled` resolves with neither.
                 ReceiptState::Pending { .. } | ReceiptState::Claimed { .. } => {
                     Err(Error::new(Code::Unknown, "a prompt was settled before its turn ended"))
@@ -198,6 +244,14 @@ impl Agent {
             }
         }
         Ok(result)
+    }
+}
+
+/// What an inbox event put in the place of the message it removed.
+fn replacement(session: &Session, seq: u64) -> Option<MessageId> {
+    match &session.event(seq)?.data {
+        EventData::InboxSpliced(splice) => splice.inserted.first().map(|message| message.id().clone()),
+        _ => None,
     }
 }
 
@@ -258,10 +312,11 @@ impl Receipt {
                     }
                 });
             }
-            Some(ReceiptState::Claimed { turn }) if self.agent.state().is_ok_and(|state| state.turn == turn) => {
+            Some(ReceiptState::Claimed { turn, .. }) if self.agent.state().is_ok_and(|state| state.turn == turn) => {
                 self.agent.cancel_keep_inbox(CancelCause::User);
             }
-            Some(ReceiptState::Claimed { .. } | ReceiptState::Discarded | ReceiptState::Ended { .. }) | None => {}
+            Some(ReceiptState::Claimed { .. } | ReceiptState::Discarded { .. } | ReceiptState::Ended { .. }) | None => {
+            }
         }
     }
 }
@@ -297,7 +352,7 @@ impl EventStream {
         }
         let session = self.receipt.agent.session();
         let (turn, seq) = match session.delivery(&self.receipt.id) {
-            Some(Delivery::Claimed { turn }) => {
+            Some(Delivery::Claimed { turn, .. }) => {
                 let start = session.turn(turn).map_or(0, |span| span.start);
                 (turn, *self.next.get_or_insert(start))
             }
@@ -305,7 +360,7 @@ impl EventStream {
                 self.done = true;
                 return Poll::Ready(Some(Err(discarded(&self.receipt.id))));
             }
-            Some(Delivery::Pending(_)) | None => {
+            Some(Delivery::Pending { .. }) | None => {
                 // A claim that was undone is pending again: begin anew with the turn that takes it next.
                 self.next = None;
                 return self.wait(context);

@@ -193,7 +193,7 @@ impl LoopDriver {
 
     fn pending_of(&self, mut ids: Vec<MessageId>) -> Vec<MessageId> {
         let Ok(session) = self.session() else { return Vec::new() };
-        let pending = |id: &MessageId| matches!(session.delivery(id), Some(crate::session::Delivery::Pending(_)));
+        let pending = |id: &MessageId| matches!(session.delivery(id), Some(crate::session::Delivery::Pending { .. }));
         ids.retain(pending);
         ids
     }
@@ -318,7 +318,8 @@ impl Driver for LoopDriver {
             state.turn = inbox.last_turn();
             state.next_step = steps.len();
             state.next_turn = turns.len();
-            let is_pending = |id: &MessageId| matches!(inbox.delivery(id), Some(crate::session::Delivery::Pending(_)));
+            let is_pending =
+                |id: &MessageId| matches!(inbox.delivery(id), Some(crate::session::Delivery::Pending { .. }));
             state.latch.retain(is_pending);
             // A latched wake drains both lists from their heads, so everything rides along with it.
             let drains = !ends || !state.latch.is_empty();

@@ -19,6 +19,7 @@ mod reports;
 mod results;
 mod routes;
 mod stores;
+mod view;
 
 pub use adapters::{adapter, model_info, scripted, scripted_reply};
 pub use compose::{
@@ -40,3 +41,4 @@ pub use results::{
 };
 pub use routes::{fallback_route, model_double, retry_policy, route_options};
 pub use stores::{HostStore, StoreCall, StoreObject, copied_value};
+pub use view::{session_html, session_text};

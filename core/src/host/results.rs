@@ -1,8 +1,9 @@
 //! What operations give back, as JSON.
 
 use super::options::Options;
-use crate::agent::{ReceiptState, RunResult};
+use crate::agent::{Parked, ReceiptState, RunResult};
 use crate::error::{Code, Error, Result};
+use crate::json;
 use crate::json::{Object, Value};
 use crate::llm::Failure;
 use crate::message::{Block, Message};
@@ -52,22 +53,34 @@ pub fn error_from_value(value: &Value) -> Error {
     }
 }
 
-/// What became of a message: `{"kind": "pending", "target", "parked"}`, `{"kind": "claimed", "turn"}`,
-/// `{"kind": "discarded"}` or `{"kind": "ended", "turn", "reason"}`.
+/// What became of a message: `{"kind": "pending", "target", "parked", "why"?}`, `{"kind": "claimed", "turn", "step"?}`,
+/// `{"kind": "discarded", "seq", "replacedBy"?}` or `{"kind": "ended", "turn", "reason"}`. `why` is there when `parked`
+/// is true: `{"kind": "not-woken"}`, `{"kind": "resumed"}`, `{"kind": "turn-ending"}` or
+/// `{"kind": "turn-ended", "turn", "reason"}`.
 pub fn receipt_value(state: &ReceiptState) -> Value {
     let mut object = Object::new();
     match state {
         ReceiptState::Pending { target, parked } => {
             object.insert("kind", "pending");
             object.insert("target", target.as_str());
-            object.insert("parked", *parked);
+            object.insert("parked", parked.is_some());
+            if let Some(why) = parked {
+                object.insert("why", why_parked(why));
+            }
         }
-        ReceiptState::Claimed { turn } => {
+        ReceiptState::Claimed { turn, step } => {
             object.insert("kind", "claimed");
             object.insert("turn", *turn);
+            if let Some(step) = step {
+                object.insert("step", *step);
+            }
         }
-        ReceiptState::Discarded => {
+        ReceiptState::Discarded { seq, replaced_by } => {
             object.insert("kind", "discarded");
+            object.insert("seq", *seq);
+            if let Some(id) = replaced_by {
+                object.insert("replacedBy", id.as_str());
+            }
         }
         ReceiptState::Ended { turn, reason } => {
             object.insert("kind", "ended");
@@ -76,6 +89,17 @@ pub fn receipt_value(state: &ReceiptState) -> Value {
         }
     }
     object.into()
+}
+
+fn why_parked(why: &Parked) -> Value {
+    match why {
+        Parked::NotWoken => json!({"kind": "not-woken"}),
+        Parked::Resumed => json!({"kind": "resumed"}),
+        Parked::TurnEnding => json!({"kind": "turn-ending"}),
+        Parked::TurnEnded { turn, reason } => {
+            json!({"kind": "turn-ended", "turn": (*turn), "reason": (reason.to_value())})
+        }
+    }
 }
 
 /// What an owned run brought: `{"turn", "reason", "text", "messages", "usage"}`.

@@ -14,7 +14,7 @@ pub trait Clock {
     fn sleep(&self, duration: Duration) -> LocalBoxFuture<()>;
 }
 
-/// The machine's clock; timers run on the background runtime.
+/// The machine's clock; timers have a thread of their own, which all runtimes share.
 #[derive(Debug, Default)]
 pub struct SystemClock {
     _private: (),
@@ -27,7 +27,7 @@ impl Clock for SystemClock {
     }
 
     fn sleep(&self, duration: Duration) -> LocalBoxFuture<()> {
-        Box::pin(crate::background::sleep(duration))
+        Box::pin(crate::timer::sleep(duration))
     }
 }
 

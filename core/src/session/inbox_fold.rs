@@ -13,12 +13,19 @@ use std::sync::Arc;
 /// What became of a message that the inbox accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
-    /// It waits in this list.
-    Pending(InboxTarget),
+    /// It waits.
+    Pending {
+        /// In this list.
+        target: InboxTarget,
+        /// The event that put it there.
+        seq: u64,
+    },
     /// This turn took it.
     Claimed {
         /// The turn.
         turn: u64,
+        /// The step it was taken for, once that has started.
+        step: Option<u64>,
     },
     /// It was removed before any turn took it, by the event of this seq.
     Discarded {
@@ -123,7 +130,7 @@ impl InboxFold {
                 let mut list = self.list(target).iter().enumerate();
                 list.any(|(i, other)| other.id() == id && !removed.contains(&i))
             };
-            let pending = matches!(self.delivery(id), Some(Delivery::Pending(_)))
+            let pending = matches!(self.delivery(id), Some(Delivery::Pending { .. }))
                 && (stays(InboxTarget::NextStep) || stays(InboxTarget::NextTurn));
             if pending || splice.inserted[..at].iter().any(|other| other.id() == id) {
                 return Err(duplicate(id));
@@ -156,7 +163,13 @@ impl InboxFold {
                     self.turns.push(TurnSpan { turn: *turn, start: event.seq, end: None });
                 }
             }
-            EventData::StepStart { .. } => self.entering = std::mem::take(&mut self.unentered),
+            EventData::StepStart { turn, step } => {
+                self.entering = std::mem::take(&mut self.unentered);
+                for (_, message) in &self.entering {
+                    let claimed = Delivery::Claimed { turn: *turn, step: Some(*step) };
+                    self.deliveries.insert(message.id().clone(), claimed);
+                }
+            }
             EventData::UserMessage(message) => self.entering.retain(|(_, claimed)| claimed.id() != message.id()),
             // Behind its messages the step goes on: what is missing was left out by the decision (TURN-8).
             EventData::RequestHeader { .. }
@@ -194,12 +207,12 @@ impl InboxFold {
                 Delivery::Discarded { seq }
             } else {
                 self.unentered.push((splice.target, message.clone()));
-                Delivery::Claimed { turn }
+                Delivery::Claimed { turn, step: None }
             };
             self.deliveries.insert(message.id().clone(), delivery);
         }
         for message in &splice.inserted {
-            self.deliveries.insert(message.id().clone(), Delivery::Pending(splice.target));
+            self.deliveries.insert(message.id().clone(), Delivery::Pending { target: splice.target, seq });
             self.unentered.retain(|(_, claimed)| claimed.id() != message.id());
             self.entering.retain(|(_, claimed)| claimed.id() != message.id());
             self.lost.retain(|(_, claimed)| claimed.id() != message.id());

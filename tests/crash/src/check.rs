@@ -83,7 +83,7 @@ fn resumed(effects: &[&Effect], session: &Session, is_over: bool) -> Result<(), 
         let Some(delivery) = session.delivery(id) else {
             return Err(format!("{id} was durable and the inbox does not know it"));
         };
-        let pending = matches!(delivery, turnwheel::session::Delivery::Pending(_));
+        let pending = matches!(delivery, turnwheel::session::Delivery::Pending { .. });
         if pending && entered.contains(id) {
             return Err(format!("{id} has run and is pending: it would run twice"));
         }

@@ -84,13 +84,13 @@ impl World {
             let answer = agent.receipt(id.as_str()).state();
             let right = match (&answer, &state) {
                 (Some(ReceiptState::Pending { target, .. }), State::Pending(at)) => *target == TARGETS[*at],
-                (Some(ReceiptState::Claimed { turn }), State::Claimed(taken)) => {
+                (Some(ReceiptState::Claimed { turn, .. }), State::Claimed(taken)) => {
                     turn == taken && session.turn_end(*turn).is_none()
                 }
                 (Some(ReceiptState::Ended { turn, reason }), State::Claimed(taken)) => {
                     turn == taken && session.turn_end(*turn).as_ref() == Some(reason)
                 }
-                (Some(ReceiptState::Discarded), State::Discarded) => true,
+                (Some(ReceiptState::Discarded { .. }), State::Discarded) => true,
                 _ => false,
             };
             self.expect("RECEIPT", right, || format!("receipt of {id:?}: {answer:?}, the log says {state:?}"));

@@ -89,7 +89,7 @@ impl World {
     fn drop_run<T>(&self, life: &Life, agent: &Agent, id: &str, run: T) {
         self.note(|| format!("drop the run of {id}"));
         let claimed = match agent.session().delivery(id) {
-            Some(Delivery::Claimed { turn }) => agent.session().turn_end(turn).is_none(),
+            Some(Delivery::Claimed { turn, .. }) => agent.session().turn_end(turn).is_none(),
             _ => false,
         };
         if claimed {

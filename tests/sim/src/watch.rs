@@ -257,8 +257,8 @@ impl Watch {
         }
         for (message, state) in &self.fold.states {
             let same = match (session.delivery(message), state) {
-                (Some(Delivery::Pending(target)), State::Pending(at)) => target == TARGETS[*at],
-                (Some(Delivery::Claimed { turn }), State::Claimed(taken)) => turn == *taken,
+                (Some(Delivery::Pending { target, .. }), State::Pending(at)) => target == TARGETS[*at],
+                (Some(Delivery::Claimed { turn, .. }), State::Claimed(taken)) => turn == *taken,
                 (Some(Delivery::Discarded { .. }), State::Discarded) => true,
                 _ => false,
             };

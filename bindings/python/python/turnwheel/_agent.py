@@ -14,6 +14,7 @@ from . import _turnwheel
 from ._errors import StateError
 from ._registrar import Apply, ListenerHost, Registrar, Registration
 from ._turnwheel import Event
+from .view import SessionLog
 
 if TYPE_CHECKING:
     from ._context import AgentOptions, Context, Opening
@@ -56,8 +57,10 @@ class Receipt:
 
     @property
     def state(self) -> dict[str, Any] | None:
-        """``{"kind": "pending", "target", "parked"}``, ``"claimed"`` (``turn``), ``"discarded"``, or ``"ended"``
-        (``turn``, ``reason``); ``None`` if the session never accepted the message."""
+        """``{"kind": "pending", "target", "parked", "why"?}``, ``"claimed"`` (``turn``, ``step`` once it has started),
+        ``"discarded"`` (``seq`` of the event that removed it, ``replacedBy``), or ``"ended"`` (``turn``, ``reason``);
+        ``None`` if the session never accepted the message. ``why`` a message is parked is ``{"kind": "not-woken"}``,
+        ``"resumed"``, ``"turn-ending"`` or ``"turn-ended"`` (``turn``, ``reason``)."""
         return self._agent._ref.receipt_state(self.message_id)
 
     async def settled(self) -> dict[str, Any]:
@@ -144,6 +147,11 @@ class Session:
     def follow(self, from_seq: int = 0) -> EventStream:
         """The events from a seq on, and those to come, without an end."""
         return EventStream(self._native.follow(from_seq))
+
+    def log(self) -> SessionLog:
+        """The log as it is now, to look at: ``print(*agent.session.log().text())``, ``.save_html(path)``. In a notebook
+        it shows itself as the page."""
+        return SessionLog(self._native.log())
 
     @property
     def consumed_work(self) -> ConsumedWork:

@@ -6,6 +6,7 @@ Everything here blocks; on an event loop, call it with ``asyncio.to_thread``.
 
 from __future__ import annotations
 
+import html
 import os
 import pathlib
 import tempfile
@@ -86,6 +87,13 @@ class SessionLog:
 
     def __repr__(self) -> str:
         return f"SessionLog({self.header['id']!r}, {len(self)} events)"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the page in a frame of its own, which may do nothing."""
+        pieces: list[bytes] = []
+        self.write_html(pieces.append)
+        page = html.escape(b"".join(pieces).decode())
+        return f'<iframe sandbox width="100%" height="600" srcdoc="{page}"></iframe>'
 
     def verdict(self) -> dict[str, Any]:
         """What an examination found: ``isSound``, ``tornBytes``, ``replacedCharacters``, ``closers`` (the events that
