@@ -54,7 +54,8 @@ test-rust: $(STAMPS)/machine ## unit, integration, conformance and documentation
 test-python: $(STAMPS)/package $(STAMPS)/browser ## the Python package, its types and its examples
 	cd bindings/python && ../../$(BIN)/mypy --strict -p turnwheel && for example in ../../examples/python/*.py; do \
 		../../$(BIN)/mypy --strict $$example || exit 1; done && ../../$(BIN)/mypy --strict ../../examples/python/stores/*.py \
-		&& ../../$(BIN)/mypy --strict tests/conformance/*.py
+		&& ../../$(BIN)/mypy --strict tests/conformance/*.py && ../../$(BIN)/pyright --pythonpath ../../$(BIN)/python \
+		&& ../../$(BIN)/python -m mypy.stubtest turnwheel._turnwheel --allowlist stubtest-allowed.txt
 	$(MAKE) --no-print-directory conformance HOST=python
 	$(MAKE) --no-print-directory conformance HOST=python SCENARIOS=tests/conformance/scenarios-own
 	$(BIN)/python -m pytest -q bindings/python/tests

@@ -26,6 +26,14 @@ pub fn reset_initiator(py: Python<'_>, token: Py<PyAny>) -> PyResult<()> {
     initiator(py)?.call_method1("reset", (token,)).map(drop)
 }
 
+/// Whose doing the calling Python code is, on any thread: the host's number and the agent's id.
+#[pyfunction]
+pub fn doing(py: Python<'_>) -> PyResult<Option<(u64, String)>> {
+    let value = initiator(py)?.call_method0("get")?;
+    let facts = value.extract::<Option<(u64, String, u64)>>()?;
+    Ok(facts.map(|(host, agent, _)| (host, agent)))
+}
+
 /// In place of a turn: the program said whose doing it is, whatever turn runs.
 const STATED: u64 = u64::MAX;
 

@@ -2,12 +2,14 @@
 //! event: its fields are read, and its payload decoded, when somebody asks.
 
 use crate::convert;
+use crate::errors::{IntoPyResult, invalid};
 use crate::gate::lock;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyList, PyString};
 use std::sync::{Arc, Mutex};
 use turnwheel::id::SessionId;
+use turnwheel::json;
 use turnwheel::llm::Chunk;
 use turnwheel::message::Block;
 use turnwheel::session::{Event as CoreEvent, EventData};
@@ -84,6 +86,19 @@ impl Event {
         let cut = json.char_indices().nth(SHOWN).map_or(json.len(), |(at, _)| at);
         let more = if cut < json.len() { "…" } else { "" };
         format!("<Event {} #{} of {:?}: {}{more}>", self.event.kind(), self.event.seq, &*self.session, &json[..cut])
+    }
+
+    /// Pickles as plain data: the text of the log.
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, (&str, &str))> {
+        Ok((py.get_type::<Event>().getattr("from_json")?, (self.event.json(), &*self.session)))
+    }
+
+    /// The event of a text that `json` gave.
+    #[staticmethod]
+    fn from_json(text: &str, session_id: &str) -> PyResult<Self> {
+        let event = json::parse(text).map_err(|error| invalid(format!("not an event: {error}")))?;
+        let event = CoreEvent::from_value(&event).or_raise()?;
+        Ok(Self::new(Arc::new(event), session_id.into()))
     }
 
     fn __eq__(&self, other: &Bound<'_, PyAny>) -> bool {

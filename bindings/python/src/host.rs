@@ -285,6 +285,12 @@ impl Host {
         Ok(this)
     }
 
+    /// Its number, by which `doing` names it.
+    #[getter]
+    fn number(&self) -> u64 {
+        self.owner.id()
+    }
+
     /// The root context.
     #[getter]
     fn root(&self, py: Python<'_>) -> Py<CtxRef> {

@@ -72,6 +72,8 @@ mod _turnwheel {
     #[pymodule_export]
     use super::agent::AgentRef;
     #[pymodule_export]
+    use super::captured::doing;
+    #[pymodule_export]
     use super::ctx::{CtxRef, RegistrationRef, event_kind};
     #[pymodule_export]
     use super::event::{Event, Queue};

@@ -30,7 +30,19 @@ def test_a_row_names_what_exists_or_says_why_not(row: dict[str, str]) -> None:
 
 def test_every_public_python_name_is_in_the_table_or_is_a_part_of_something_that_is() -> None:
     parts = {"AgentScope", "EventStream", "Message", "Opening", "RunResult", "Registration", "ToolOutput", "Signal"}
-    parts |= {"testing", "view", "Event", "ModelRequest", "Models", "Reply", "Notice", "Next", "Agents", "__version__"}
+    parts |= {
+        "testing",
+        "view",
+        "sync",
+        "Event",
+        "ModelRequest",
+        "Models",
+        "Reply",
+        "Notice",
+        "Next",
+        "Agents",
+        "__version__",
+    }
     classes = {name: getattr(tw, name) for name in tw.__all__ if isinstance(getattr(tw, name), type)}
     parts |= {name for name, found in classes.items() if issubclass(found, Exception)}
     parts |= {"PreStep", "Request", "RequestError", "PreExecute", "PostExecute", "Assemble", "TurnStopping"}

@@ -14,9 +14,9 @@
 import atexit as _atexit
 import os as _os
 
-from . import _turnwheel, testing, view
+from . import _turnwheel, sync, testing, view
 from ._agent import Agent, AgentScope, ConsumedWork, EventStream, Inbox, Message, Receipt, RunResult, Session
-from ._context import AgentOptions, Agents, Budget, Context, Opening
+from ._context import AgentOptions, Agents, Budget, Context, Opening, current_agent
 from ._errors import (
     BugError,
     HostCodeError,
@@ -117,7 +117,9 @@ __all__ = [
     "UsageError",
     "WrongThreadError",
     "__version__",
+    "current_agent",
     "schema_of_shorthand",
+    "sync",
     "testing",
     "view",
 ]

@@ -101,10 +101,10 @@ def _prices(parser: argparse.ArgumentParser) -> None:
 def _price(text: str) -> tuple[str, Price]:
     model, equals, figures = text.rpartition("=")
     try:
-        price = Price(*map(float, figures.split(",")))
+        price: Price | None = Price(*map(float, figures.split(",")))
     except (TypeError, ValueError):
-        equals = ""
-    if not equals or "/" not in model:
+        price = None
+    if price is None or not equals or "/" not in model:
         raise argparse.ArgumentTypeError(f"{text!r} is not like openai/gpt=1.25,10")
     return model, price
 

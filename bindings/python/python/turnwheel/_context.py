@@ -67,6 +67,27 @@ def _limits(name: str, budget: Budget | None) -> dict[str, int | None]:
     return limits
 
 
+_contexts: WeakValueDictionary[int, Context] = WeakValueDictionary()
+"""The contexts by the numbers of their hosts."""
+
+
+def current_agent() -> Agent | None:
+    """The agent whose doing the calling code is, whatever context it belongs to; ``None`` outside any turn.
+
+    Works in listeners, tools, adapters and the tasks they start, and in the thread of a plain tool, where
+    ``send_threadsafe`` and ``id`` may be used.
+    """
+    facts = _turnwheel.doing()
+    context = _contexts.get(facts[0]) if facts is not None else None
+    if facts is None or context is None or context._loop is None:
+        return None
+    try:
+        here = asyncio.get_running_loop() is context._loop
+    except RuntimeError:
+        here = False
+    return context.current_initiator() if here else context._wrapped.get(facts[1])
+
+
 class Agents:
     """The live agents of a context: ``ctx.agents``."""
 
@@ -338,7 +359,13 @@ class Context(Registrar):
 
     def _bind(self) -> _turnwheel.Host:
         self._check_open()
-        loop = asyncio.get_running_loop()
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            raise UsageError(
+                "no asyncio loop runs here: call this inside `asyncio.run(...)`, or use `turnwheel.sync` in a plain "
+                "script; trio is not supported, and anyio is on its asyncio backend"
+            ) from None
         if self._host is not None:
             if self._loop is loop and self._host.is_alive():
                 return self._host
@@ -351,6 +378,7 @@ class Context(Registrar):
         self._loop = loop
         self._wrapped.clear()
         self._host = host = _turnwheel.Host(loop, self, self._options)
+        _contexts[host.number] = self
         self._listeners = listeners = ListenerHost(loop)
         try:
             for registration in self._kept:

@@ -379,6 +379,9 @@ def _names_call(hint: Any) -> bool:
 def _output(value: Any) -> tuple[Any, Any, Any]:
     if isinstance(value, ToolOutput):
         return value.value, value.content, value.meta
+    if hasattr(type(value), "model_dump"):
+        # A Pydantic model, as its JSON.
+        return value.model_dump(mode="json"), None, None
     return value, None, None
 
 

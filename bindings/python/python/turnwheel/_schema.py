@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Union
 
 from . import _turnwheel
-from ._errors import UsageError
+from ._errors import ToolError, UsageError
 
 Convert = Callable[[Any], Any]
 """Makes an argument of JSON; only called for values that match the schema."""
@@ -89,9 +89,7 @@ def describe(hint: Any, place: str) -> tuple[dict[str, Any], Convert]:
     if hint in _SCALARS:
         return {"type": _SCALARS[hint]}, (float if hint is float else _same)
     if origin is typing.Annotated:
-        schema, convert = describe(arguments[0], place)
-        texts = [extra for extra in arguments[1:] if isinstance(extra, str)]
-        return ({**schema, "description": " ".join(texts)} if texts else schema), convert
+        return _annotated(hint, arguments[0], arguments[1:], place)
     if origin in (typing.Required, typing.NotRequired):
         return describe(arguments[0], place)
     if origin is Literal:
@@ -110,10 +108,72 @@ def describe(hint: Any, place: str) -> tuple[dict[str, Any], Convert]:
         return _dataclass(hint, place)
     if typing.is_typeddict(hint):
         return _typed_dict(hint, place)
+    if isinstance(hint, type) and hasattr(hint, "model_fields") and hasattr(hint, "model_validate"):
+        return _pydantic(hint, place)
     raise UsageError(
         f"{place}: {hint!r} has no JSON Schema here; use int, float, str, bool, None, list, dict[str, ...], Literal, "
-        "an Enum, a union, a dataclass or a TypedDict, or pass parameters=..."
+        "an Enum, a union, a dataclass, a TypedDict or a Pydantic model, or pass parameters=..."
     )
+
+
+def _is_field(extra: Any) -> bool:
+    """Whether it is a Pydantic ``Field(...)``; Pydantic need not be installed."""
+    return type(extra).__name__ == "FieldInfo" and hasattr(extra, "description")
+
+
+_LIMITS = ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "pattern")
+
+
+def _field_text(field: Any) -> str:
+    """What the model is told of a field: its description, and limits, which schemas of every provider cannot say."""
+    limits = [
+        f"{name} {limit}"
+        for item in field.metadata
+        for name in _LIMITS
+        if (limit := getattr(item, name, None)) is not None
+    ]
+    told = [field.description] if field.description else []
+    return " ".join([*told, f"({', '.join(limits)})"] if limits else told)
+
+
+def _annotated(hint: Any, inner: Any, extras: tuple[Any, ...], place: str) -> tuple[dict[str, Any], Convert]:
+    schema, convert = describe(inner, place)
+    fields = [extra for extra in extras if _is_field(extra)]
+    texts = [extra for extra in extras if isinstance(extra, str)] + [_field_text(field) for field in fields]
+    text = " ".join(text for text in texts if text)
+    if any(field.metadata for field in fields):
+        import pydantic
+
+        convert = _checking(pydantic.TypeAdapter(hint).validate_python)
+    return ({**schema, "description": text} if text else schema), convert
+
+
+def _checking(validate: Convert) -> Convert:
+    """Pydantic's own checks: what they find is the model's answer, as every wrong argument is."""
+
+    def convert(value: Any) -> Any:
+        try:
+            return validate(value)
+        except ValueError as error:
+            raise ToolError(f"invalid arguments: {error}", code="INVALID_ARGS") from error
+
+    return convert
+
+
+def _pydantic(kind: Any, place: str) -> tuple[dict[str, Any], Convert]:
+    properties: dict[str, Any] = {}
+    required: list[str] = []
+    for name, field in kind.model_fields.items():
+        shown = field.alias or name
+        schema, _ = describe(field.annotation, f"{place}.{name}")
+        text = _field_text(field)
+        properties[shown] = {**schema, "description": text} if text else schema
+        if field.is_required():
+            required.append(shown)
+        elif _is_json_scalar(field.default):
+            properties[shown] = {**properties[shown], "default": field.default}
+    schema = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+    return schema, _checking(kind.model_validate)
 
 
 def _literal(values: list[Any], place: str) -> dict[str, Any]:

@@ -41,9 +41,11 @@ class Store(Protocol):
 
     async def list_page(self, after: str | None, limit: int, /) -> Sequence[Header]:
         """Up to ``limit`` headers of stored sessions whose ids follow ``after``, in the order of ``str``."""
+        ...
 
     async def exists(self, id: str, /) -> bool:
         """Whether a session of this id is stored. One that nothing was appended to is not."""
+        ...
 
     async def read(self, id: str, /) -> tuple[Header, Iterable[str]] | None:
         """The header and the texts of all events, in order; ``None`` if there is none. Needs no right to write."""
@@ -60,6 +62,7 @@ class Store(Protocol):
 
         Raises ``RegistryError(..., code="SESSION_ALREADY_EXISTS")`` for an id that is stored or being created.
         """
+        ...
 
 
 @dataclass(frozen=True, slots=True)

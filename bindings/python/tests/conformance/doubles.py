@@ -149,10 +149,9 @@ async def _run(world: World, spec: dict[str, Any], call: tw.ToolCall) -> tw.Tool
         call.conclude_turn()
     if aborted is not None:
         raise aborted
-    result = own.get("result") or {}
-    if isinstance(result, str):
-        result = {"text": result}
+    given = own.get("result") or {}
+    result: dict[str, Any] = {"text": given} if isinstance(given, str) else given
     if "error" in result:
         raise error_of(result["error"])
-    content = result.get("content", [{"type": "text", "text": result.get("text", "")}])
+    content: list[dict[str, Any]] = result.get("content", [{"type": "text", "text": result.get("text", "")}])
     return tw.ToolOutput(content=content, meta=own.get("meta"))
