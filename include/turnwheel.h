@@ -1154,10 +1154,12 @@ tw_status tw_set_log(tw_log_fn log,
 /**
  * Lets an adapter of the library serve a provider route.
  *
- * `adapter`: `{"kind": "openai-chat", "baseUrl", "apiKey"?, "apiKeyEnv"?, "headers"?, "idleTimeoutMs"?,
- * "eventIdleTimeoutMs"?, "connectTimeoutMs"?, "allowInsecureHttp"?, "maxTokensMember"?, "reasoningInHistory"?,
- * "thinkingMember"?, "extra"?, "models"?}`; or `{"kind": "scripted", "replies"?: [{"text"?, "calls"?, …}],
- * "otherwise"?}`, a model that answers from a script.
+ * `adapter` names a `kind`. Over HTTP: `openai-chat`, `openai-responses`, `anthropic-messages`, with `{"baseUrl",
+ * "apiKey"?, "apiKeyEnv"?, "headers"?, "firstByteTimeoutMs"?, "idleTimeoutMs"?, "eventIdleTimeoutMs"?, "totalTimeoutMs"?,
+ * "connectTimeoutMs"?, "allowInsecureHttp"?, "caFile"?, "proxy"?, "http2"?, "imagesFolder"?, "extra"?, "models"?}`.
+ * `scripted` answers from `{"replies"?: [{"text"?, "calls"?, …}], "otherwise"?}`. For tests: `{"kind": "faulty", "faults",
+ * "inner"}` and `{"kind": "record", "path", "inner"}` stand around the adapter `inner`; `{"kind": "replay", "path"}` plays
+ * a recording. A fault is `{"kind": "none" | "stall" | "cut" | "fail" | "crumble", "after"?, "failure"?}`.
  *
  * Statuses: `DUPLICATE_ADAPTER`, `UNKNOWN_OPTION`, `INVALID_ARGUMENT`. Ownership as for `tw_context_on`.
  */
@@ -1348,6 +1350,90 @@ tw_status tw_context_get(struct tw_context *context,
                          struct tw_error **error);
 
 /**
+ * As `tw_context_model`, with what belongs to the route besides its adapter.
+ *
+ * `options`: `{"retry"?, "requestsPerMinute"?, "tokensPerMinute"?}`; `retry` is `{"mode"?: "normal" | "always",
+ * "maxRetries"?, "retryableCodes"?, "initialDelayMs"?, "maxDelayMs"?, "jitterRatio"?}`, carried out where
+ * `tw_context_retry` is in force (RTY).
+ *
+ * Statuses and ownership as for `tw_context_model`.
+ */
+tw_status tw_context_route(struct tw_context *context,
+                           struct tw_str provider,
+                           struct tw_str adapter,
+                           struct tw_str options,
+                           struct tw_registration **registration,
+                           struct tw_error **error);
+
+/**
+ * Carries out the retry policies of routes for the agents of this context (RTY).
+ *
+ * Statuses: `INACTIVE_EFFECT`. The caller owns `*registration`, which may be NULL.
+ */
+tw_status tw_context_retry(struct tw_context *context,
+                           struct tw_registration **registration,
+                           struct tw_error **error);
+
+/**
+ * Lets requests that failed fall back to other routes, in their order.
+ *
+ * `routes`: a list of `{"provider", "model", "reasoningEffort"?, "temperature"?, "maxTokens"?, "stop"?}`.
+ *
+ * Statuses: `INVALID_JSON`, `INVALID_ARGUMENT`, `UNKNOWN_OPTION`, `INACTIVE_EFFECT`. The caller owns `*registration`,
+ * which may be NULL.
+ */
+tw_status tw_context_fallback(struct tw_context *context,
+                              struct tw_str routes,
+                              struct tw_registration **registration,
+                              struct tw_error **error);
+
+/**
+ * Sets how the tools of this context's scope are presented to the model: `native`, `code` or `both` (DEF-09).
+ *
+ * What runs the programs is a tool named `run_code`, made with `tw_context_tool`; it calls others by `tw_call_tool`.
+ *
+ * Statuses: `INVALID_ARGUMENT`, `DUPLICATE_NAME` when the scope has declared one, `INACTIVE_EFFECT`. The caller owns
+ * `*registration`, which may be NULL.
+ */
+tw_status tw_context_present(struct tw_context *context,
+                             struct tw_str mode,
+                             struct tw_registration **registration,
+                             struct tw_error **error);
+
+/**
+ * Announces a type of plug-in events and the version that this program writes (D-21). It stays for the context's life.
+ *
+ * Statuses: `INVALID_ARGUMENT`, `RESERVED_EVENT`, `DUPLICATE_NAME`, `INACTIVE_EFFECT`.
+ */
+tw_status tw_context_event_type(struct tw_context *context,
+                                struct tw_str kind,
+                                uint32_t version,
+                                struct tw_error **error);
+
+/**
+ * Runs `operation` on the runtime's thread with `agent` as the initiator of what it calls (INI); NULL for nobody.
+ *
+ * It returns when `operation` has. `user_data` is passed on and not kept.
+ *
+ * Statuses: `INVALID_ARGUMENT`, `INVALID_HANDLE`, `DISPOSED` of a context that is closed.
+ */
+tw_status tw_context_with_initiator(struct tw_context *context,
+                                    struct tw_agent *agent,
+                                    tw_drop_fn operation,
+                                    void *user_data,
+                                    struct tw_error **error);
+
+/**
+ * The JSON schema that a shorthand stands for, checked: a property says `required: true` itself, an object states
+ * `additionalProperties`, and `type: "json"` is any JSON.
+ *
+ * Statuses: `INVALID_JSON`, `UNSUPPORTED_SCHEMA`. The caller owns `*schema`.
+ */
+tw_status tw_schema_of_shorthand(struct tw_str shorthand,
+                                 struct tw_buf **schema,
+                                 struct tw_error **error);
+
+/**
  * Adds a reference.
  */
 void tw_session_retain(struct tw_session *session);
@@ -1382,6 +1468,25 @@ tw_status tw_session_events(struct tw_session *session,
  * The messages that the model sees, as a JSON list. The caller owns `*messages`.
  */
 tw_status tw_session_history(struct tw_session *session, struct tw_buf **messages, struct tw_error **error);
+
+/**
+ * The messages as they are sent: the history with an answer for every tool call, as a JSON list.
+ *
+ * The caller owns `*messages`.
+ */
+tw_status tw_session_sendable_history(struct tw_session *session,
+                                      struct tw_buf **messages,
+                                      struct tw_error **error);
+
+/**
+ * The version of a registered event type that the log was written with; see `tw_context_event_type`.
+ *
+ * Statuses: `TW_NONE` for a type that the log knows no version of; `*version` is then 0.
+ */
+tw_status tw_session_event_type_version(struct tw_session *session,
+                                        struct tw_str kind,
+                                        uint64_t *version,
+                                        struct tw_error **error);
 
 /**
  * The whole session as `{"header", "events"}`: to keep elsewhere, and to open an agent from with the option `log`.
@@ -1498,6 +1603,60 @@ tw_status tw_signal_on_fired(struct tw_signal *signal,
                              void *user_data,
                              tw_drop_fn drop,
                              struct tw_error **error);
+
+/**
+ * Lists the headers of up to `limit` stored sessions whose ids follow `after`, in the order of the ids' bytes.
+ *
+ * An empty `after` starts at the first. Only headers are read. Statuses of the future: `NO_STORE`, and the store's errors.
+ *
+ * The caller owns `*future`; its result is a JSON list of headers.
+ */
+tw_status tw_context_stored(struct tw_context *context,
+                            struct tw_str after,
+                            uint64_t limit,
+                            struct tw_future **future,
+                            struct tw_error **error);
+
+/**
+ * Copies a session from another store into the context's: id, header, lineage and the text of every event as they are.
+ *
+ * `from` is a store as in `tw_context_new`, or `{"kind": "reference", "path"}`, a database of the reference's. The copy appears whole or not at all.
+ *
+ * Statuses: `INVALID_JSON`, `INVALID_ARGUMENT`, `UNKNOWN_OPTION`; of the future `NO_STORE`, `SESSION_NOT_FOUND`,
+ * `SESSION_ALREADY_EXISTS` when one of this id is stored or live here, and the stores' errors.
+ *
+ * The caller owns `*future`; its result is `{"header", "events", "replacedCharacters", "tornBytes"}`: the counts are of
+ * events, of characters that U+FFFD replaced, and of bytes of a torn tail that were left out.
+ */
+tw_status tw_context_import_session(struct tw_context *context,
+                                    struct tw_str from,
+                                    struct tw_str id,
+                                    struct tw_future **future,
+                                    struct tw_error **error);
+
+/**
+ * Copies a session from the context's store into another one. What a live session has logged is made durable first.
+ *
+ * `to` is a store as in `tw_context_new`. Statuses, result and ownership as for `tw_context_import_session`;
+ * `SESSION_ALREADY_EXISTS` when `to` has the session.
+ */
+tw_status tw_context_export_session(struct tw_context *context,
+                                    struct tw_str to,
+                                    struct tw_str id,
+                                    struct tw_future **future,
+                                    struct tw_error **error);
+
+/**
+ * Copies a session between two stores that are not the context's own; see `tw_context_import_session`.
+ *
+ * Statuses, result and ownership as there. An interrupted turn stays open in the copy.
+ */
+tw_status tw_context_copy_session(struct tw_context *context,
+                                  struct tw_str from,
+                                  struct tw_str to,
+                                  struct tw_str id,
+                                  struct tw_future **future,
+                                  struct tw_error **error);
 
 /**
  * Registers a tool.

@@ -24,10 +24,12 @@ struct Answer {
 
 /// Lets an adapter of the library serve a provider route.
 ///
-/// `adapter`: `{"kind": "openai-chat", "baseUrl", "apiKey"?, "apiKeyEnv"?, "headers"?, "idleTimeoutMs"?,
-/// "eventIdleTimeoutMs"?, "connectTimeoutMs"?, "allowInsecureHttp"?, "maxTokensMember"?, "reasoningInHistory"?,
-/// "thinkingMember"?, "extra"?, "models"?}`; or `{"kind": "scripted", "replies"?: [{"text"?, "calls"?, …}],
-/// "otherwise"?}`, a model that answers from a script.
+/// `adapter` names a `kind`. Over HTTP: `openai-chat`, `openai-responses`, `anthropic-messages`, with `{"baseUrl",
+/// "apiKey"?, "apiKeyEnv"?, "headers"?, "firstByteTimeoutMs"?, "idleTimeoutMs"?, "eventIdleTimeoutMs"?, "totalTimeoutMs"?,
+/// "connectTimeoutMs"?, "allowInsecureHttp"?, "caFile"?, "proxy"?, "http2"?, "imagesFolder"?, "extra"?, "models"?}`.
+/// `scripted` answers from `{"replies"?: [{"text"?, "calls"?, …}], "otherwise"?}`. For tests: `{"kind": "faulty", "faults",
+/// "inner"}` and `{"kind": "record", "path", "inner"}` stand around the adapter `inner`; `{"kind": "replay", "path"}` plays
+/// a recording. A fault is `{"kind": "none" | "stall" | "cut" | "fail" | "crumble", "after"?, "failure"?}`.
 ///
 /// Statuses: `DUPLICATE_ADAPTER`, `UNKNOWN_OPTION`, `INVALID_ARGUMENT`. Ownership as for `tw_context_on`.
 #[unsafe(no_mangle)]

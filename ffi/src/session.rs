@@ -103,6 +103,40 @@ pub extern "C" fn tw_session_history(
     })
 }
 
+/// The messages as they are sent: the history with an answer for every tool call, as a JSON list.
+///
+/// The caller owns `*messages`.
+#[unsafe(no_mangle)]
+pub extern "C" fn tw_session_sendable_history(
+    session: *mut tw_session,
+    messages: *mut *mut tw_buf,
+    error: *mut *mut tw_error,
+) -> tw_status {
+    text(session, messages, error, |session| {
+        let history = session.sendable_history();
+        let texts: Vec<_> = history.iter().map(|message| message.json().to_owned()).collect();
+        Ok(format!("[{}]", texts.join(",")))
+    })
+}
+
+/// The version of a registered event type that the log was written with; see `tw_context_event_type`.
+///
+/// Statuses: `TW_NONE` for a type that the log knows no version of; `*version` is then 0.
+#[unsafe(no_mangle)]
+pub extern "C" fn tw_session_event_type_version(
+    session: *mut tw_session,
+    kind: tw_str,
+    version: *mut u64,
+    error: *mut *mut tw_error,
+) -> tw_status {
+    enter(error, || {
+        let (kind, target) = (name(kind, "kind")?, out(version, "version")?);
+        let found = on_session(session, |_, session| Ok(session.event_type_version(&kind)))?;
+        let known = target.set(found.unwrap_or(0));
+        Ok(if found.is_some() { known } else { TW_NONE })
+    })
+}
+
 /// The whole session as `{"header", "events"}`: to keep elsewhere, and to open an agent from with the option `log`.
 ///
 /// The caller owns `*log`.

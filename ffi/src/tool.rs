@@ -15,7 +15,7 @@ use turnwheel::error::{Code, Error, Result};
 use turnwheel::host::{self, Options};
 use turnwheel::json::Value;
 use turnwheel::runtime::Signal;
-use turnwheel::tools::{ApprovalOutcome, ToolCallInfo};
+use turnwheel::tools::{ApprovalOutcome, RUN_CODE, ToolCallInfo};
 use turnwheel::{ToolCall, ToolOutput};
 
 type Body = unsafe extern "C" fn(*mut c_void, *mut tw_call);
@@ -56,7 +56,11 @@ pub extern "C" fn tw_context_tool(
                     unsafe { parallel(shared.ptr, arguments.view()) != 0 }
                 });
             }
-            ctx.tools().register(tool).map(Some)
+            // The reserved name is held by what runs programs, and by nothing else (DEF-02).
+            match tool.name() == RUN_CODE {
+                true => ctx.tools().register_runner(tool).map(Some),
+                false => ctx.tools().register(tool).map(Some),
+            }
         })
     })
 }

@@ -42,12 +42,24 @@ fn scratch(name: &str) -> PathBuf {
 
 /// The name that the library has when it is installed, in reach of the linker.
 fn run(program: &Path) {
+    run_with(program, &[]);
+}
+
+/// As `run`, with an empty folder to store sessions in.
+fn run_in_a_folder(program: &Path) {
+    let folder = program.with_extension("stores");
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).expect("a folder");
+    run_with(program, &[folder.as_path()]);
+}
+
+fn run_with(program: &Path, arguments: &[&Path]) {
     let lib = program.parent().expect("a folder").join("lib");
     std::fs::create_dir_all(&lib).expect("a folder");
     let named = lib.join("libturnwheel.so.1");
     let _ = std::fs::remove_file(&named);
     std::os::unix::fs::symlink(library().join("libturnwheel_c.so"), &named).expect("a link");
-    let output = Command::new(program).env("LD_LIBRARY_PATH", &lib).output().expect("it runs");
+    let output = Command::new(program).args(arguments).env("LD_LIBRARY_PATH", &lib).output().expect("it runs");
     let (said, failed) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success() && said.trim_end() == "ok", "{}: {said}{failed}", program.display());
 }
@@ -60,6 +72,31 @@ fn the_interface_does_what_it_says_and_refuses_what_is_wrong() {
 #[test]
 fn a_session_is_shown_as_a_page_and_as_text() {
     run(&compile("tests/c/view.c", &scratch("view")));
+}
+
+#[test]
+fn stores_routes_types_and_threads_are_reached_from_c() {
+    run_in_a_folder(&compile("tests/c/whole.c", &scratch("whole")));
+}
+
+#[test]
+fn reported_faults_of_bindings_do_not_happen() {
+    run_in_a_folder(&compile("tests/c/cases.c", &scratch("cases")));
+}
+
+#[test]
+fn every_function_fits_a_pointer_of_its_type() {
+    let pointers = root().join("tests/abi/pointers.c");
+    for (compiler, flags) in [("cc", "-std=c11"), ("c++", "-xc++")] {
+        let status = Command::new(compiler)
+            .args([flags, "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-Wno-unused-variable", "-c"])
+            .arg(format!("-I{}", root().join("include").display()))
+            .arg(&pointers)
+            .args(["-o", "/dev/null"])
+            .status()
+            .expect("a compiler");
+        assert!(status.success(), "{compiler} {flags}");
+    }
 }
 
 #[test]

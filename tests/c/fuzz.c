@@ -88,6 +88,11 @@ static void nested(void) {
     }
 }
 
+static void nested_task(void *user_data) {
+    CHECK(user_data == NULL);
+    nested();
+}
+
 static int drops, users;
 
 static void hear(void *user_data, const tw_notice *notice) {
@@ -148,7 +153,7 @@ static tw_status play(void) {
     tw_status status;
 #define GIVES(type, call) status = (call); if (status < 100) { keep(out, release_##type); } return status
 #define USER (users++, &drops), count_drop
-    switch (below(44)) {
+    switch (below(60)) {
     case 0: GIVES(context, tw_context_new(runtime, text(), (tw_context **)&out, no));
     case 1: GIVES(future, tw_context_open(of(release_context), text(), text(), setup, USER, (tw_future **)&out, no));
     case 2: GIVES(agent, tw_context_agent(of(release_context), text(), (tw_agent **)&out, no));
@@ -192,6 +197,21 @@ static tw_status play(void) {
     case 40: return tw_signal_cause(of(release_signal), &view, no);
     case 41: return tw_future_wait(of(release_future), 0, no);
     case 42: return tw_context_model(of(release_context), TW_STR("fake"), TW_STR("{\"kind\":\"scripted\",\"otherwise\":{\"text\":\"hi\"}}"), NULL, no);
+    case 43: GIVES(registration, tw_context_route(of(release_context), text(), text(), text(), (tw_registration **)&out, no));
+    case 44: GIVES(registration, tw_context_retry(of(release_context), (tw_registration **)&out, no));
+    case 45: GIVES(registration, tw_context_fallback(of(release_context), text(), (tw_registration **)&out, no));
+    case 46: GIVES(registration, tw_context_present(of(release_context), text(), (tw_registration **)&out, no));
+    case 47: GIVES(future, tw_context_stored(of(release_context), text(), below(9), (tw_future **)&out, no));
+    case 48: GIVES(future, tw_context_export_session(of(release_context), text(), text(), (tw_future **)&out, no));
+    case 49: GIVES(buf, tw_session_sendable_history(of(release_session), (tw_buf **)&out, no));
+    case 50: GIVES(buf, tw_schema_of_shorthand(text(), (tw_buf **)&out, no));
+    case 51: return tw_context_event_type(of(release_context), text(), below(3), no);
+    case 52: return tw_context_with_initiator(of(release_context), of(release_agent), nested_task, NULL, no);
+    case 53: return tw_runtime_run(runtime, nested_task, NULL, NULL, no);
+    case 54: release_context(any()); release_agent(any()); return TW_OK; /* of whatever type, live or not */
+    case 55: release_future(any()); release_session(any()); return TW_OK;
+    case 56: release_call(any()); release_next(any()); release_answer(any()); return TW_OK;
+    case 57: tw_error_free((tw_error *)any()); release_buf(any()); return TW_OK;
     default: return tw_runtime_poll(runtime, 0, no);
     }
 }

@@ -9,11 +9,19 @@ use crate::message::Usage;
 use std::rc::Rc;
 
 /// An adapter from `{"kind", …}`: one of [`HTTP_ADAPTERS`](super::HTTP_ADAPTERS) with the options of
-/// [`http_adapter`](super::http_adapter), or `scripted` with those of [`scripted`].
+/// [`http_adapter`](super::http_adapter), `scripted` with those of [`scripted`], or a double: those of
+/// [`model_double`](super::model_double), around the adapter that `inner` describes.
 pub fn adapter(options: Options<'_>) -> Result<Rc<dyn Adapter>> {
     let kind = options.required_text("kind")?;
     match kind.as_str() {
         "scripted" => return Ok(Rc::new(scripted(options)?)),
+        "faulty" | "record" | "replay" => {
+            let inner = match options.value("inner") {
+                Some(value) => Some(adapter(options.nested(value, "the inner adapter")?)?),
+                None => None,
+            };
+            return super::model_double(options, inner);
+        }
         #[cfg(feature = "http")]
         kind if super::HTTP_ADAPTERS.contains(&kind) => {
             if let Some(adapter) = super::http_adapter(kind, options, None)? {
@@ -23,9 +31,9 @@ pub fn adapter(options: Options<'_>) -> Result<Rc<dyn Adapter>> {
         _ => {}
     }
     #[cfg(feature = "http")]
-    let known = format!("{}, scripted", super::HTTP_ADAPTERS.join(", "));
+    let known = format!("{}, scripted, faulty, record, replay", super::HTTP_ADAPTERS.join(", "));
     #[cfg(not(feature = "http"))]
-    let known = "scripted";
+    let known = "scripted, faulty, record, replay";
     let message = format!("there is no adapter of kind {kind:?}; there are: {known}");
     Err(Error::new(Code::InvalidArgument, message))
 }
