@@ -58,24 +58,44 @@ static double appends(void *session) {
     return (now() - start) / CALLS;
 }
 
-static double measure_turns(int listeners, size_t *seen) {
-    world w;
-    world_open(&w, "{\"mode\":\"hosted\"}");
+/* A world whose agent is told 64 chunks a turn. */
+static void open_chunks(world *w, int listeners, size_t *seen) {
+    world_open(w, "{\"mode\":\"hosted\"}");
     char script[512];
     snprintf(script, sizeof script,
              "{\"kind\":\"scripted\",\"otherwise\":{\"chunkSize\":1,\"text\":\"%060d\"}}", 0);
-    world_model(&w, script);
+    world_model(w, script);
     for (int i = 0; i < listeners; i++) {
-        OK(tw_context_on(w.context, TW_STR("session/event"), TW_STR("{\"types\":[\"assistant/chunk\"]}"), read_chunk, seen,
+        OK(tw_context_on(w->context, TW_STR("session/event"), TW_STR("{\"types\":[\"assistant/chunk\"]}"), read_chunk, seen,
                          NULL, NULL, &error));
     }
-    world_agent(&w);
+    world_agent(w);
+}
+
+static double measure_turns(int listeners, size_t *seen) {
+    world w;
+    open_chunks(&w, listeners, seen);
     double took = best(turns, &w);
     world_close(&w);
     return took;
 }
 
-int main(void) {
+/* `cost turns N LISTENERS` runs N turns and nothing else, for tools that count instructions. */
+static int count_turns(int count, int listeners) {
+    world w;
+    size_t seen = 0;
+    open_chunks(&w, listeners, &seen);
+    for (int i = 0; i < count; i++) {
+        world_run(&w, "\"go\"", "0");
+    }
+    world_close(&w);
+    return 0;
+}
+
+int main(int count, char **arguments) {
+    if (count == 4 && strcmp(arguments[1], "turns") == 0) {
+        return count_turns(atoi(arguments[2]), atoi(arguments[3]));
+    }
     const char *modes[] = {"{\"mode\":\"hosted\"}", ""};
     for (int i = 0; i < 2; i++) {
         world w;
