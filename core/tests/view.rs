@@ -186,6 +186,17 @@ fn a_timeline_tells_turns_steps_tools_retries_and_how_they_ended() {
 }
 
 #[test]
+fn results_fold_and_long_ones_are_folded() {
+    let of = |text: &str| page(&SessionHeader::new("s", 0), &log(vec![result(text, false)]), &HtmlOptions::default());
+    assert!(of("42").contains("<details open><summary>result (2 characters)</summary><pre>42</pre></details>"));
+    for long in ["line\n".repeat(21), "x".repeat(2001)] {
+        let page = of(&long);
+        assert!(page.contains("<details><summary>result (") && !page.contains("<details open>"));
+        assert!(page.contains(&long), "folded, and whole");
+    }
+}
+
+#[test]
 fn what_a_crash_cut_and_what_was_cancelled_is_said() {
     let chunk = json!({"type": "text-delta", "index": 0, "text": "half a sen"});
     let started = vec![

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pathlib
 import signal
+import sqlite3
 import subprocess
 import sys
 from typing import Any
@@ -187,6 +189,15 @@ def test_verify_and_repair_tell_what_a_crash_left_and_dry_runs_write_nothing(sto
     assert cli(capsysbinary, "repair", "a", "--store", plain) == (0, "", "appended 3 events\n")
     assert json.loads(target.read_text().splitlines()[-1]) == closers[-1]
     assert "was cut by a crash and closed by repair" in cli(capsysbinary, "show", "a", "--store", plain)[1]
+
+
+def test_a_database_is_ours_or_the_references_by_what_it_says_it_is(tmp_path, capsysbinary):
+    for application, said in ((1_146_308_688, "reference harness"), (7, "other.db")):
+        path = tmp_path / f"{'reference' if application != 7 else 'other'}.db"
+        with contextlib.closing(sqlite3.connect(path)) as database:
+            database.executescript(f"PRAGMA application_id = {application}; CREATE TABLE t (x)")
+        code, _, err = cli(capsysbinary, "ls", path)
+        assert code == 1 and said in err
 
 
 def test_verify_finds_damage_and_disorder(store, tmp_path, capsysbinary):

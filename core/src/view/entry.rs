@@ -44,6 +44,8 @@ pub enum Tone {
 pub enum PartKind {
     /// What was said.
     Prose,
+    /// What a tool returned: it may be long, so it can be folded.
+    Result,
     /// What a model thought.
     Reasoning,
     /// JSON, schemas, long prompts: folded until asked for.
@@ -226,7 +228,7 @@ impl Reader {
             Some((name, started)) => format!("{name} {how} after {}{code}", span(event.time - started)),
             None => format!("call {call_id} {how}{code}"),
         };
-        let entry = Entry::new(event, tone, title).blocks(message.content(), "");
+        let entry = Entry::new(event, tone, title).blocks(message.content(), RESULT);
         match meta {
             Some(meta) => entry.part(PartKind::Folded, "meta", pretty(meta)),
             None => entry,
@@ -287,6 +289,7 @@ impl Entry {
     fn blocks(mut self, blocks: &[Block], label: &str) -> Self {
         for block in blocks {
             self = match block {
+                Block::Text(text) if label == RESULT => self.part(PartKind::Result, label, text.clone()),
                 Block::Text(text) => self.part(PartKind::Prose, label, text.clone()),
                 Block::Reasoning(text) => self.part(PartKind::Reasoning, "reasoning", text.clone()),
                 // The call has an entry of its own when it begins; one that never does is told by its result.
@@ -300,6 +303,9 @@ impl Entry {
         self
     }
 }
+
+/// The label of what a tool returned.
+const RESULT: &str = "result";
 
 /// Who a message is from, and what it says.
 fn said(event: &Event, message: &Message) -> Entry {

@@ -16,6 +16,10 @@ const STYLE: &str = include_str!("page.css");
 /// SHA-256 of `STYLE` in base64; a test computes it anew.
 const STYLE_HASH: &str = "jSoOW9b47NM3Tu7oDwCIcxMQs/KHXxJgBP2Apje+3DU=";
 
+/// How many bytes and lines of a result are unfolded.
+const SHORT: usize = 2000;
+const SHORT_LINES: usize = 20;
+
 /// What a page needs to know besides the log.
 #[derive(Clone, Debug, Default)]
 pub struct HtmlOptions {
@@ -199,8 +203,11 @@ impl Page<'_> {
             write_escaped(&part.text, self.out)?;
             return self.out.write_all(b"</pre>");
         }
+        // Short results are there at once and can be put away; long ones are there for who asks.
+        let is_short = part.text.len() <= SHORT && part.text.lines().count() <= SHORT_LINES;
+        let open = if part.kind == PartKind::Result && is_short { " open" } else { "" };
         let size = count(part.text.chars().count() as u64, "character");
-        write!(self.out, "<details><summary>{} ({size})</summary><pre>", escaped(&one_line(name, 200)))?;
+        write!(self.out, "<details{open}><summary>{} ({size})</summary><pre>", escaped(&one_line(name, 200)))?;
         write_escaped(&part.text, self.out)?;
         self.out.write_all(b"</pre></details>")
     }

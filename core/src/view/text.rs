@@ -144,7 +144,10 @@ impl TextView {
             return;
         }
         match part.kind {
-            PartKind::Prose => {
+            PartKind::Prose | PartKind::Result => {
+                if part.kind == PartKind::Result {
+                    name.clear();
+                }
                 let mut lines = part.text.lines();
                 for line in lines.by_ref().take(LINES) {
                     out.push_str(&format!("{indent}{name}{}\n", one_line(line, LINE_LENGTH)));
