@@ -124,6 +124,18 @@ def test_a_hostile_session_is_shown_and_nothing_of_it_runs(browser, tmp_path):
     plain.close()
 
 
+def test_a_notebook_shows_the_page_in_a_frame_that_may_do_nothing(browser, tmp_path):
+    frame = Sessions(log(tmp_path / "log", ATTACK)).read()._repr_html_()
+    page = browser.new_page()
+    watch = Watch(page)
+    page.set_content(f"<p>a cell</p>{frame}")
+    inside = page.frame_locator("iframe")
+    assert "gnp.exe" in inside.locator("article.user pre").inner_text()
+    assert page.locator("body > *").count() == 2 and page.evaluate("window.pwned") is None
+    assert watch.said == [] and [url for url in watch.asked if not url.startswith("about:")] == []
+    page.close()
+
+
 def test_the_policy_stops_a_script_and_a_request_that_got_into_the_page(browser, tmp_path):
     """The second line of defence, shown by breaking the first."""
     out = tmp_path / "page.html"

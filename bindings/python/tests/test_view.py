@@ -200,6 +200,29 @@ def test_a_database_is_ours_or_the_references_by_what_it_says_it_is(tmp_path, ca
         assert code == 1 and said in err
 
 
+def test_repair_closes_a_session_in_a_database_and_waits_for_its_writer(store, tmp_path, capsysbinary):
+    database = tmp_path / "s.db"
+    _, text, _ = cli(capsysbinary, "export", "a", "--store", store)
+    lines = text.splitlines(keepends=True)
+    cut = next(index for index, line in enumerate(lines) if json.loads(line)["type"] == "tool/call") + 1
+    target = tmp_path / "plain" / file_of(store).relative_to(store).with_suffix("")
+    target.parent.mkdir(parents=True)
+    target.write_text("".join(lines[:cut]))
+
+    async def copy_then_hold() -> tuple[int, str, str]:
+        async with tw.Context(store=tw.SqliteStore(str(database))) as ctx:
+            await ctx.import_session(tw.JsonlStore(tmp_path / "plain", compression="none"), "a")
+        shown = cli(capsysbinary, "repair", "a", "--store", database)
+        async with context(store=tw.SqliteStore(str(database))) as ctx, open_agent(ctx):
+            held = cli(capsysbinary, "repair", "a", "--store", database)
+        assert held[0] == 1 and "SESSION_LOCKED" in held[2]
+        return shown
+
+    assert run(copy_then_hold()) == (0, "", "appended 3 events\n")
+    assert "was cut by a crash and closed by repair" in cli(capsysbinary, "show", "a", "--store", database)[1]
+    assert cli(capsysbinary, "repair", "a", "--store", database) == (0, "", "appended 0 events\n")
+
+
 def test_verify_finds_damage_and_disorder(store, tmp_path, capsysbinary):
     _, text, _ = cli(capsysbinary, "export", "a", "--store", store)
     damaged = tmp_path / "damaged.jsonl"
