@@ -545,6 +545,45 @@ fn bad_schemas_and_values_that_are_not_json_are_named() {
 }
 
 #[test]
+fn a_05_the_time_of_a_turn_and_of_an_agent_is_a_budget_on_the_logs_clock() {
+    for of_agent in [false, true] {
+        let clock = ManualClock::new(0);
+        let ids = Rc::new(turnwheel::id::RandomIds);
+        let limit = Budget { wall_ms: Some(100), ..Budget::default() };
+        let options = if of_agent {
+            LoopOptions { agent_budget: limit, ..LoopOptions::default() }
+        } else {
+            LoopOptions { turn_budget: limit, ..LoopOptions::default() }
+        };
+        let ports = Ports { clock: Rc::new(clock.clone()), ids };
+        let ctx = Context::builder().ports(ports).loop_options(options).build();
+        let script = Scripted::new().respond(|_| ScriptedReply::calls([("c1", "work", "{}")]));
+        ctx.llm().register("fake", script.clone()).expect("a new route");
+        let work = Tool::new("work", move |_| {
+            clock.advance(std::time::Duration::from_millis(60));
+            async { Ok(ToolOutput::value("done")) }
+        });
+        ctx.tools().register(work).expect("registered");
+        let agent = open(&ctx, "a");
+        agent.followup("go").expect("accepted");
+        settle(&ctx);
+        let spent = TurnEndReason::Aborted(CancelCause::Hook("budget: wall-ms 120/100".into()));
+        assert_eq!((script.request_count(), turn_ends(&agent)), (2, vec![spent]), "the running step finishes");
+        let budgets: Vec<_> =
+            agent.session().events_from(0).iter().filter(|event| event.kind() == "turn/budget").cloned().collect();
+        let data = budgets[0].data_value();
+        let told = ["turn", "budget", "limit", "used"].map(|key| data.get(key).cloned());
+        assert_eq!(told, [json!(1), json!("wall-ms"), json!(100), json!(120)].map(Some));
+        assert_eq!(data.get("scope"), of_agent.then(|| json!("agent")).as_ref(), "whose budget, if not the turn's");
+        assert!(budgets[0].ignorable);
+        agent.followup("again").expect("accepted");
+        settle(&ctx);
+        // A turn has its own hundred milliseconds, an agent has spent them for good.
+        assert_eq!(script.request_count(), if of_agent { 2 } else { 4 });
+    }
+}
+
+#[test]
 fn a_06_a_turn_that_takes_too_long_is_cancelled_and_the_queue_is_kept() {
     let clock = ManualClock::new(0);
     let ids = Rc::new(turnwheel::id::RandomIds);

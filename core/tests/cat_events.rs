@@ -7,6 +7,7 @@ mod agents;
 use agents::{Log, hello, open, prompt, settle};
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 use turnwheel::agent::{PreStep, PreStepDecision, WATERFALL_NAMES};
 use turnwheel::context::Registration;
 use turnwheel::events::Placement;
@@ -28,6 +29,40 @@ fn listen(ctx: &Context, placement: Placement, log: &Log, name: &'static str) ->
 fn emit(agent: &Agent) {
     let ctx = agent.ctx().expect("live");
     ctx.emit(Notice::Status { agent: agent.clone(), status: AgentStatus::Idle });
+}
+
+/// Keeps what is reported, a line of its fields each.
+#[derive(Clone, Default)]
+struct Reported(Arc<Mutex<Vec<String>>>);
+
+impl tracing::Subscriber for Reported {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        struct Fields(String);
+        impl tracing::field::Visit for Fields {
+            fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+                self.0.push_str(&format!("{field}={value:?} "));
+            }
+        }
+        let mut fields = Fields(String::new());
+        event.record(&mut fields);
+        self.0.lock().expect("no panic").push(fields.0);
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
 }
 
 #[test]
@@ -121,8 +156,16 @@ fn evt_9_to_11_notifications_are_contained_and_routed_by_the_agent_they_name() {
     listen(&a.ctx().expect("live"), Placement::default(), &log, "a's");
     listen(&b.ctx().expect("live"), Placement::default(), &log, "b's");
     // Emitted through one agent's context about the other: the subject decides.
-    a.ctx().expect("live").emit(Notice::Status { agent: b.clone(), status: AgentStatus::Idle });
+    let reported = Reported::default();
+    tracing::subscriber::with_default(reported.clone(), || {
+        a.ctx().expect("live").emit(Notice::Status { agent: b.clone(), status: AgentStatus::Idle });
+    });
     assert_eq!(*log.borrow(), ["b's"]);
+    let reported = reported.0.lock().expect("no panic").clone();
+    assert_eq!(reported.len(), 2, "each failure once: {reported:?}");
+    for (line, why) in reported.iter().zip(["contained", "planned panic"]) {
+        assert!(line.contains("event=\"agent/status\"") && line.contains(why), "{line}");
+    }
 }
 
 #[test]

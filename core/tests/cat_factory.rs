@@ -616,9 +616,23 @@ fn syn_5_and_7_publication_does_not_suspend_and_a_disposal_cancels_before_it_ret
     .expect("registered");
     let agent = open(&ctx, "a");
     assert!(!seen.get(), "nothing else ran between the announcements");
+    let signal: Rc<RefCell<Option<Signal>>> = Rc::default();
+    let held = signal.clone();
+    ctx.waterfall::<turnwheel::agent::PreStep, _>(move |step, next| {
+        *held.borrow_mut() = Some(step.signal.clone());
+        async move {
+            step.signal.cancelled().await;
+            next.call().await
+        }
+    })
+    .expect("registered");
     agent.followup("go").expect("accepted");
+    settle(&ctx);
+    let signal = signal.borrow_mut().take().expect("a step is being decided");
+    assert!(signal.cause().is_none());
     let disposing = agent.dispose();
     assert!(agent.is_disposed());
+    assert_eq!(signal.cause(), Some(CancelCause::Disposed), "cancelled before anybody polls the disposal");
     settle(&ctx);
     ctx.runtime().block_on(disposing);
     assert_eq!(agents::turn_ends(&agent), [turnwheel::session::TurnEndReason::Aborted(CancelCause::Disposed)]);

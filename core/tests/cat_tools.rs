@@ -92,6 +92,63 @@ fn tool_4_whatever_is_not_certainly_parallel_is_exclusive() {
 }
 
 #[test]
+fn exe_28_a_call_whose_arguments_are_invalid_is_a_barrier_and_the_classifier_sees_checked_ones_only() {
+    let calls = [("k1", "read", "{\"n\": 1}"), ("k2", "read", "{\"n\": \"one\"}"), ("k3", "read", "{\"n\": 3}")];
+    let ctx = context(Scripted::new().calls(calls).text("done"));
+    let (tool, ran, gates) = held("read");
+    let seen: Rc<RefCell<Vec<u64>>> = Rc::default();
+    let asked = seen.clone();
+    let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]});
+    let tool = tool.parameters(schema).parallel_when(move |arguments| {
+        let n = arguments.get("n").and_then(turnwheel::json::Value::as_u64);
+        asked.borrow_mut().push(n.expect("only what the schema allows comes here"));
+        true
+    });
+    ctx.tools().register(tool).expect("registered");
+    let agent = open(&ctx, "a");
+    agent.followup(prompt("q1")).expect("accepted");
+    settle(&ctx);
+    assert_eq!(*ran.borrow(), ["k1"], "k3 would run beside it if k2 were parallel");
+    let_go(&ctx, &gates, "k1");
+    assert_eq!(*ran.borrow(), ["k1", "k3"]);
+    let_go(&ctx, &gates, "k3");
+    assert_eq!(results(&agent)[1], ("k2".to_owned(), "INVALID_ARGS".to_owned()));
+    assert_eq!(*seen.borrow(), [1, 3], "and never k2");
+}
+
+#[test]
+fn tool_9_a_cancel_while_policy_is_asked_still_gets_the_stage_behind_the_body() {
+    let ctx = context(calling(&[("k1", "noop"), ("k2", "noop")]));
+    ctx.tools().register(noop("noop")).expect("registered");
+    let approval = Signal::new();
+    let approving = approval.clone();
+    ctx.waterfall::<PreExecute, _>(move |_, next| {
+        let approving = approving.clone();
+        async move {
+            approving.cancelled().await;
+            next.call().await
+        }
+    })
+    .expect("registered");
+    let checked = Log::default();
+    let checking = checked.clone();
+    ctx.waterfall::<PostExecute, _>(move |request, next| {
+        checking.borrow_mut().push(request.call.call_id.to_string());
+        async move { next.call().await }
+    })
+    .expect("registered");
+    let agent = open(&ctx, "a");
+    agent.followup(prompt("q1")).expect("accepted");
+    settle(&ctx);
+    agent.cancel(CancelCause::User);
+    release(&approval);
+    settle(&ctx);
+    let answered = ["k1", "k2"].map(|id| (id.to_owned(), "ABORTED_BEFORE_DISPATCH".to_owned()));
+    assert_eq!(results(&agent), answered);
+    assert_eq!(*checked.borrow(), ["k1"], "the call that policy had before it, and not one that never began");
+}
+
+#[test]
 fn tool_5_and_6_a_pool_starts_calls_in_model_order_up_to_the_cap_and_refills() {
     for cap in [1, 2] {
         let options = LoopOptions { max_parallel_tool_calls: cap, ..LoopOptions::default() };

@@ -138,6 +138,13 @@ fn st_6_and_10_can_11_turn_1_and_18_a_cancel_in_the_running_notification_ends_th
     settle(&ctx);
     assert_eq!(ends(&agent), ["completed"]);
     assert_eq!(agent.state().expect("state").turn, 1, "the number was not consumed");
+    on_first(&ctx, NoticeKind::Status, |agent| {
+        let state = agent.state().expect("state");
+        assert_eq!((state.phase, state.turn, state.step), ("running", 1, 0), "the last turn's number, and no step");
+        agent.cancel_keep_inbox(CancelCause::User);
+    });
+    agent.followup(prompt("q2")).expect("accepted");
+    assert_eq!((agent.status(), ends(&agent).len()), (AgentStatus::Idle, 1), "this run has a signal of its own");
 }
 
 #[test]

@@ -122,3 +122,43 @@ fn inv_12_a_request_that_the_log_does_not_explain_is_not_sent() {
     let EventData::TurnEnd { reason: TurnEndReason::Error(failure), .. } = &end.data else { panic!("{end:?}") };
     assert!(failure.message.contains("cannot be rebuilt"), "{failure:?}");
 }
+
+#[test]
+fn inv_12_a_request_whose_header_is_not_the_logged_one_is_not_sent() {
+    let own = json!({"provider": "fake", "model": "m"});
+    let with = |key: &str, value| {
+        let mut config = turnwheel::json::Object::new();
+        config.insert("provider", "fake");
+        config.insert("model", "m");
+        config.insert(key, value);
+        json!({"config": (turnwheel::json::Value::from(config))})
+    };
+    let tool = json!({"name": "t", "description": "d", "parameters": {"type": "object"}});
+    let headers = [
+        with("model", json!("other")),
+        with("temperature", json!(0.5)),
+        with("maxTokens", json!(7)),
+        with("stop", json!(["END"])),
+        json!({"config": (own.clone()), "system": "of somebody else"}),
+        json!({"config": (own.clone()), "tools": [(tool)]}),
+    ];
+    for header in headers {
+        let script = Scripted::new().text("never");
+        let ctx = context(script.clone());
+        // Who writes a header of its own behind the loop's makes the log tell of a request that is not the one to be sent.
+        let logged = header.clone();
+        ctx.check_requests(move |session, _| {
+            let data = json!({"header": (logged.clone()), "reason": "change"});
+            session.append_raw("request/header", data, None, None, false).map(drop)
+        })
+        .expect("registered");
+        core_checks(&ctx);
+        let agent = open(&ctx);
+        agent.followup("go").expect("accepted");
+        settle(&ctx);
+        assert_eq!(script.request_count(), 0, "{header:?}");
+        let end = agent.session().events_from(0).into_iter().next_back().expect("a log");
+        let EventData::TurnEnd { reason: TurnEndReason::Error(failure), .. } = &end.data else { panic!("{end:?}") };
+        assert!(failure.message.contains("the request header cannot be rebuilt"), "{header:?}: {failure:?}");
+    }
+}

@@ -20,6 +20,8 @@ pub struct Inner {
     pub logs: RefCell<BTreeMap<SessionId, Log>>,
     /// Openings wait for this.
     pub gate: RefCell<Option<Signal>>,
+    /// Batches wait for this.
+    pub append_gate: RefCell<Option<Signal>>,
     /// Ids whose logs cannot be read.
     pub damaged: RefCell<Vec<SessionId>>,
     pub openings: Cell<u64>,
@@ -111,10 +113,20 @@ struct Writer {
 
 impl SessionWriter for Writer {
     fn append(&self, events: Vec<Arc<Event>>) -> LocalBoxFuture<Result<()>> {
-        let mut logs = self.store.0.logs.borrow_mut();
-        let log = logs.entry(self.header.id.clone()).or_insert_with(|| (self.header.clone(), Vec::new()));
-        log.1.extend(events);
-        Box::pin(std::future::ready(Ok(())))
+        let (store, header, gate) =
+            (self.store.clone(), self.header.clone(), self.store.0.append_gate.borrow().clone());
+        let keep = move || {
+            let mut logs = store.0.logs.borrow_mut();
+            logs.entry(header.id.clone()).or_insert_with(|| (header, Vec::new())).1.extend(events);
+            Ok(())
+        };
+        match gate {
+            Some(gate) => Box::pin(async move {
+                gate.cancelled().await;
+                keep()
+            }),
+            None => Box::pin(std::future::ready(keep())),
+        }
     }
 
     fn close(&self) -> LocalBoxFuture<()> {
