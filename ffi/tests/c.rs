@@ -85,6 +85,11 @@ fn reported_faults_of_bindings_do_not_happen() {
 }
 
 #[test]
+fn a_process_killed_inside_a_tool_is_continued_by_another() {
+    run_in_a_folder(&compile("tests/c/killed.c", &scratch("killed")));
+}
+
+#[test]
 fn every_function_fits_a_pointer_of_its_type() {
     let pointers = root().join("tests/abi/pointers.c");
     for (compiler, flags) in [("cc", "-std=c11"), ("c++", "-xc++")] {
