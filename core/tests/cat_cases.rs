@@ -246,7 +246,7 @@ fn case_112_a_session_killed_in_a_turn_is_listed() {
     let ctx = Context::new();
     let listed = ctx.runtime().block_on(store.list()).expect("listed");
     assert_eq!(listed.iter().map(|header| header.id.to_string()).collect::<Vec<_>>(), ["a"]);
-    let closers = turnwheel::session::closers(&store.events("a"));
+    let closers = turnwheel::session::closers(&store.events("a").into());
     assert!(closers.iter().any(|event| event.json().contains("interrupted")), "and can be told to be interrupted");
 }
 

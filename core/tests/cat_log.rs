@@ -348,7 +348,7 @@ fn id_9_and_10_a_bad_seed_leaves_the_id_usable_and_turns_are_numbered_on() {
     let cut =
         events(&parent).into_iter().take_while(|event| !matches!(event.data, EventData::StepStart { turn: 2, .. }));
     let header = turnwheel::session::SessionHeader::new("cut", 1);
-    let resumed = ctx.agent("cut").provider("fake").model("m").resume_from(header, cut.collect());
+    let resumed = ctx.agent("cut").provider("fake").model("m").resume_from(header, cut.collect::<Vec<_>>());
     let resumed = ctx.runtime().block_on(resumed).expect("resumed").agent().clone();
     resumed.wake().expect("awake");
     settle(&ctx);

@@ -32,7 +32,7 @@ fn lines(lines: &[&str]) -> turnwheel::Result<Vec<Arc<Event>>> {
     let fixture = Fixture::new(RAW);
     let text = lines.iter().map(|line| format!("{line}\n")).collect::<String>();
     put(&fixture.path(), text.as_bytes());
-    fixture.read().map(|log| log.expect("stored").events)
+    fixture.read().map(|log| log.expect("stored").events.into())
 }
 
 /// One zstd frame with a checksum, by the library.
@@ -47,7 +47,7 @@ fn frame(text: &str) -> Vec<u8> {
 fn framed(frames: &[&str]) -> turnwheel::Result<Vec<Arc<Event>>> {
     let fixture = Fixture::new(Compression::Zstd);
     put(&fixture.path(), &frames.iter().flat_map(|text| frame(text)).collect::<Vec<_>>());
-    fixture.read().map(|log| log.expect("stored").events)
+    fixture.read().map(|log| log.expect("stored").events.into())
 }
 
 #[test]

@@ -328,7 +328,7 @@ fn app_12_the_ignorable_mark_survives_reading_forking_and_writing_again() {
         let fork = Session::seeded(ctx.runtime(), SessionHeader::new("fork", 1), fixture.log().events).expect("a fork");
         let other = Fixture::new(compression);
         other.write(&fork.events_from(0), &[]);
-        let texts: Vec<_> = other.log().events[..2].iter().map(|event| event.json().to_owned()).collect();
+        let texts: Vec<_> = other.log().events.iter().take(2).map(|event| event.json().to_owned()).collect();
         assert_eq!(texts, [marked, known]);
     }
 }
@@ -373,7 +373,7 @@ fn app_16_and_host_4_a_stored_log_is_read_with_numbers_that_no_append_takes() {
     let fixture = Fixture::new(BOTH[0]);
     let line = r#"{"type":"session","version":0,"id":"demo","createdAt":1,"cwd":"/home/demo","delegationDepth":0}"#;
     store::put(&fixture.path(), format!("{line}\n{stored}\n").as_bytes());
-    let data = fixture.log().events[0].data_value();
+    let data = fixture.log().events.get(0).expect("stored").data_value();
     assert_eq!(data.get("b").and_then(Value::as_f64), Some(f64::INFINITY));
     assert!(data.get("a").and_then(Value::as_f64).is_some_and(|zero| zero == 0.0 && zero.is_sign_negative()));
     assert_eq!(

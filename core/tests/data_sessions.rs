@@ -11,7 +11,7 @@ use std::sync::Arc;
 use store::{BOTH, Fixture, block_on, code, event, put, sample};
 use turnwheel::invariants::LogOrder;
 use turnwheel::json::Value;
-use turnwheel::session::{Event, EventData, Session, SessionHeader, closers, legacy};
+use turnwheel::session::{Event, EventData, EventLog, Session, SessionHeader, closers, legacy};
 use turnwheel::storage::Store;
 use turnwheel::storage::jsonl::Compression;
 use turnwheel::{Code, Context, Notice, NoticeKind, json};
@@ -76,7 +76,7 @@ fn seed_1_to_6_a_seed_is_taken_over_as_it_is_and_marked_once() {
 #[test]
 fn seed_5_and_rep_8_a_bracket_that_an_earlier_life_left_open_blocks_nothing_and_is_not_closed() {
     let open = log(&[("turn/start", r#"{"turn":1}"#), ("compaction/start", r#"{"compactionId":"c","turn":1}"#)]);
-    let closing = closers(&open);
+    let closing = closers(&open.clone().into());
     assert_eq!(closing.iter().map(Event::kind).collect::<Vec<_>>(), ["turn/end"]);
     let mut order = LogOrder::default();
     for event in open.iter().chain(&closing.into_iter().map(Arc::new).collect::<Vec<_>>()) {
@@ -253,7 +253,7 @@ fn rep_2_3_and_8_only_asked_and_unanswered_calls_of_the_open_step_are_closed() {
             r#"{{"type":"assistant/message","seq":2,"time":8,"data":{ask},"surfaceOp":"append"}}"#
         )));
         log.extend(rest);
-        closers(&log)
+        closers(&log.into())
     };
     let ids = |closers: &[Event]| {
         let id = |event: &Event| match &event.data {
@@ -274,7 +274,7 @@ fn rep_2_3_and_8_only_asked_and_unanswered_calls_of_the_open_step_are_closed() {
         ("step/start", r#"{"turn":1,"step":1}"#),
         ("tool/call", r#"{"turn":1,"step":1,"callId":"x","name":"n","arguments":""}"#),
     ]);
-    assert_eq!(ids(&closers(&unasked)), ["step/end", "turn/end"]);
+    assert_eq!(ids(&closers(&unasked.into())), ["step/end", "turn/end"]);
 }
 
 #[test]
@@ -294,9 +294,9 @@ fn rep_5_and_9_inspections_agree_to_the_byte_and_leave_the_file_alone() {
         let (log, writer) = fixture.open().expect("opened").expect("stored");
         store::append(&writer, &closers(&log.events).into_iter().map(Arc::new).collect::<Vec<_>>()).expect("repaired");
         block_on(writer.close());
-        let repaired = fixture.log().events;
+        let repaired = fixture.log().events.to_vec();
         assert_eq!(repaired[stored.len()..].iter().map(|event| event.json()).collect::<Vec<_>>(), first);
-        assert!(closers(&repaired).is_empty(), "what was repaired needs nothing");
+        assert!(closers(&repaired.clone().into()).is_empty(), "what was repaired needs nothing");
     }
 }
 
@@ -337,7 +337,7 @@ fn ver_5_an_unknown_required_type_can_be_appended_and_is_refused_at_the_next_rea
 
 #[test]
 fn leg_1_to_8_old_shapes_are_read_as_new_ones_and_the_file_stays_as_it_was() {
-    let convert = |text: &str| legacy::convert(turnwheel::json::parse(text).expect("JSON"), "s", &[]);
+    let convert = |text: &str| legacy::convert(turnwheel::json::parse(text).expect("JSON"), "s", &EventLog::default());
     let data = |kind: &str, data: &str| {
         let value = convert(&format!(r#"{{"type":"{kind}","seq":3,"time":1,"data":{data}}}"#)).expect("converted");
         (
@@ -388,7 +388,7 @@ fn leg_1_to_8_old_shapes_are_read_as_new_ones_and_the_file_stays_as_it_was() {
 "#;
     let file = format!("{HEADER}\n{body}");
     put(&fixture.path(), file.as_bytes());
-    assert_eq!(fixture.log().events[0].data_value().to_text(), r#"{"turn":1}"#);
+    assert_eq!(fixture.log().events.get(0).expect("stored").data_value().to_text(), r#"{"turn":1}"#);
     let (log, writer) = fixture.open().expect("opened").expect("stored");
     store::append(&writer, &[at(2, "plan/mode", r#"{"active":true}"#)]).expect("appended");
     block_on(writer.close());

@@ -61,7 +61,7 @@ fn a_batch_that_cannot_be_taken_back_is_taken_back_before_the_next() {
         assert_eq!(code(append(&writer, &events[3..])), Code::StoreFailed);
         append(&writer, &events[3..]).expect("the disk works again");
         let log = fixture.log();
-        assert_eq!((log.events, log.torn_bytes), (events, 0));
+        assert_eq!((log.events.to_vec(), log.torn_bytes), (events, 0));
     }
 }
 
@@ -141,14 +141,14 @@ fn recovered_events_survive_a_repair_that_fails_once() {
     let files = FaultyFiles::new();
     fixture.through(files.clone());
     let (log, writer) = fixture.open().expect("free").expect("stored");
-    assert_eq!(log.events, turns(2)[..5]);
+    assert_eq!(log.events.to_vec(), turns(2)[..5]);
     assert!(log.torn_bytes > 0);
     assert!(fixture.bytes() == bytes, "opening leaves the file untouched");
     files.fail_next(Op::Append, ErrorKind::StorageFull);
     assert_eq!(code(append(&writer, &turns(2)[5..])), Code::StoreFailed);
     append(&writer, &turns(2)[5..]).expect("the same batch again");
     let log = fixture.log();
-    assert_eq!((log.events, log.torn_bytes), (turns(2), 0));
+    assert_eq!((log.events.to_vec(), log.torn_bytes), (turns(2), 0));
 }
 
 #[test]
@@ -181,10 +181,10 @@ fn the_whole_blocks_of_a_torn_frame_are_recovered() {
     fixture.put(&bytes[..bytes.len() - bytes.len() / 4]);
     let (log, writer) = fixture.open().expect("free").expect("stored");
     assert!(log.events.len() > 100 && log.events.len() < 400, "{} events", log.events.len());
-    assert!(events.starts_with(&log.events));
+    assert!(events.starts_with(&log.events.to_vec()));
     append(&writer, &events[log.events.len()..]).expect("the repair");
     let log = fixture.log();
-    assert_eq!((log.events, log.torn_bytes), (events, 0));
+    assert_eq!((log.events.to_vec(), log.torn_bytes), (events, 0));
 }
 
 /// A session of real events: chunks of all kinds, tool calls, packed rows.
@@ -214,8 +214,8 @@ fn check_cut(fixture: &Fixture, bytes: &[u8], cut: usize) {
         }
     };
     let (log, writer) = opened;
-    assert!(all.starts_with(&log.events), "cut at {cut}");
-    let mut expected = log.events.clone();
+    assert!(all.starts_with(&log.events.to_vec()), "cut at {cut}");
+    let mut expected = log.events.to_vec();
     expected.extend(closers(&log.events).into_iter().map(Arc::new));
     let seq = expected.len();
     expected.push(event(&format!(r#"{{"type":"plan/mode","seq":{seq},"time":9,"data":{{"active":true}}}}"#)));

@@ -68,14 +68,14 @@ fn check(left: &power::Left, compression: Compression, events: &[Arc<Event>], wh
         return;
     };
     assert!(log.events.len() >= left.acknowledged, "{what}: {} of {}", log.events.len(), left.acknowledged);
-    assert!(events.starts_with(&log.events), "{what}: not a prefix");
+    assert!(events.starts_with(&log.events.to_vec()), "{what}: not a prefix");
     let mut next: Vec<_> = closers(&log.events).into_iter().map(Arc::new).collect();
     let seq = log.events.len() + next.len();
     next.push(event(&format!(r#"{{"type":"plan/mode","seq":{seq},"time":9,"data":{{"active":true}}}}"#)));
     append(&writer, &next).expect("the repair");
     block_on(writer.close());
     let read = block_on(store.read(&id("demo"))).expect("readable").expect("there");
-    assert_eq!(read.events[log.events.len()..], next, "{what}");
+    assert_eq!(read.events.to_vec()[log.events.len()..], next, "{what}");
 }
 
 #[test]

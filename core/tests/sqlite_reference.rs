@@ -93,7 +93,7 @@ impl Fixture {
     }
 
     fn events(&self, name: &str) -> Result<Vec<Arc<Event>>> {
-        block_on(self.store().read(&id(name))).map(|log| log.expect("stored").events)
+        block_on(self.store().read(&id(name))).map(|log| log.expect("stored").events.into())
     }
 }
 

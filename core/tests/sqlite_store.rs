@@ -53,7 +53,7 @@ impl Fixture {
     }
 
     fn events(&self, name: &str) -> Vec<Arc<Event>> {
-        block_on(self.store.read(&id(name))).expect("readable").expect("stored").events
+        block_on(self.store.read(&id(name))).expect("readable").expect("stored").events.into()
     }
 
     fn read_code(&self, name: &str) -> Code {

@@ -91,7 +91,8 @@ mod careless {
     impl SessionWriter for Writer {
         fn append(&self, events: Vec<Arc<Event>>) -> LocalBoxFuture<Result<()>> {
             let mut logs = self.0.borrow_mut();
-            let log = StoredLog { header: self.1.clone(), events: Vec::new(), replaced_characters: 0, torn_bytes: 0 };
+            let log =
+                StoredLog { header: self.1.clone(), events: Default::default(), replaced_characters: 0, torn_bytes: 0 };
             logs.entry(self.1.id.clone()).or_insert(log).events.extend(events);
             ready(Ok(()))
         }

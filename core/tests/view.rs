@@ -95,7 +95,7 @@ fn text(header: &SessionHeader, events: &[Arc<Event>], options: TextOptions) -> 
 fn sample(name: &str) -> (SessionHeader, Vec<Arc<Event>>) {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/samples").join(name);
     let log = read_log(&path).expect("a sample can be read");
-    (log.header, log.events)
+    (log.header, log.events.into())
 }
 
 #[test]

@@ -32,7 +32,7 @@ impl MemoryStore {
         let logs = self.0.logs.borrow();
         let (header, events) = logs.get(id)?;
         let (header, events) = (header.clone(), events.clone());
-        Some(StoredLog { header, events, replaced_characters: 0, torn_bytes: 0 })
+        Some(StoredLog { header, events: events.into(), replaced_characters: 0, torn_bytes: 0 })
     }
 
     /// The right to write, if nobody has it.

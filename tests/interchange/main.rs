@@ -138,7 +138,7 @@ impl Reference<'_> {
         for header in headers.map_err(|error| format!("{error:?}"))? {
             let log = ours::read(root, self.encoding, &header.id).map_err(|error| format!("{error:?}"))?;
             let log = log.ok_or_else(|| format!("{:?} is listed and cannot be read", header.id))?;
-            logs.insert(header.id.to_string(), (log.header, log.events));
+            logs.insert(header.id.to_string(), (log.header, log.events.into()));
         }
         Ok(logs)
     }

@@ -161,7 +161,7 @@ pub fn append_raw(arguments: &Arguments) -> Option<Js> {
 /// `consumedWork(core, seat) -> json`: the turn end that accounts for what was consumed, and whether work was dropped.
 pub fn consumed_work(arguments: &Arguments) -> Option<Js> {
     call(arguments, |host| {
-        let work = fold_consumed_work(&seat(host, arguments)?.session.events_from(0));
+        let work = fold_consumed_work(&seat(host, arguments)?.session.marks_from(0));
         let mut object = Object::new();
         object.insert("end", work.end.map_or(Value::Null, Value::from));
         object.insert("droppedUnrun", work.dropped_unrun);

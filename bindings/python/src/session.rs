@@ -74,7 +74,7 @@ impl SessionRef {
     /// What came of accepted work: the seq of the `turn/end` that accounts for it, and whether input was dropped unrun.
     fn consumed_work(&self) -> PyResult<(Option<u64>, bool)> {
         self.0.with(|_, session| {
-            let work = fold_consumed_work(&session.events_from(0));
+            let work = fold_consumed_work(&session.marks_from(0));
             Ok((work.end, work.dropped_unrun))
         })
     }

@@ -101,7 +101,7 @@ impl LogRef {
                 let Some(progress) = progress.as_ref().filter(|_| !failed) else { return };
                 failed = Python::attach(|py| progress.call1(py, (done, of)).map(drop).map_err(keep)).is_err();
             };
-            render_html(&self.0.header, &self.0.events, &options, &mut out, &mut report)?;
+            render_html(&self.0.header, &self.0.events.to_vec(), &options, &mut out, &mut report)?;
             out.flush()
         });
         match (raised.into_inner().unwrap_or_else(PoisonError::into_inner), rendered) {
@@ -159,7 +159,7 @@ impl Timeline {
         }
         Ok(py.detach(|| {
             self.with(|(view, shown)| {
-                let events = log.0.events.get(*shown..).unwrap_or_default();
+                let events: Vec<_> = log.0.events.iter_from(*shown).take(limit).collect();
                 let part = &events[..events.len().min(limit)];
                 *shown += part.len();
                 (!part.is_empty()).then(|| part.iter().map(|event| view.event(event)).collect())
@@ -169,7 +169,7 @@ impl Timeline {
 
     /// The lines below the timeline.
     fn end(&self, py: Python<'_>, log: &LogRef) -> String {
-        py.detach(|| self.with(|(view, _)| view.end(log.0.events.last().map(|event| &**event))))
+        py.detach(|| self.with(|(view, _)| view.end(log.0.events.last().as_deref())))
     }
 
     fn __repr__(&self) -> String {

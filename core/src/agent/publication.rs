@@ -11,7 +11,7 @@ use crate::context::{Context, Root};
 use crate::error::{Code, Error, Result};
 use crate::id::SessionId;
 use crate::runtime::{LocalBoxFuture, Signal};
-use crate::session::{Event, EventData, Session, SessionHeader};
+use crate::session::{Event, EventData, EventLog, Session, SessionHeader};
 use crate::storage::{SessionWriter, StoredLog};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -202,7 +202,7 @@ fn check_identity(id: &SessionId, header: &SessionHeader) -> Result<()> {
 }
 
 /// The stored events, the closers of an interrupted turn, and the mark of a new life.
-fn restore(root: &Root, header: SessionHeader, mut events: Vec<Arc<Event>>) -> Result<Session> {
+fn restore(root: &Root, header: SessionHeader, mut events: EventLog) -> Result<Session> {
     let closers = crate::session::closers(&events);
     events.extend(closers.into_iter().map(Arc::new));
     Session::seeded(&root.runtime, header, events)

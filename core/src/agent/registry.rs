@@ -6,7 +6,7 @@ use crate::context::{Cleanup, Context, Registration, Root};
 use crate::error::{Code, Error, Result};
 use crate::id::SessionId;
 use crate::runtime::{LocalBoxFuture, Signal, WakerSet};
-use crate::session::{Event, SessionHeader};
+use crate::session::{Event, EventLog, SessionHeader};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
@@ -55,7 +55,7 @@ pub struct ResumeOptions {
     /// Cancels the resumption, and nothing after it.
     pub signal: Option<Signal>,
     /// A log at hand, instead of the store's.
-    pub log: Option<(SessionHeader, Vec<Arc<Event>>)>,
+    pub log: Option<(SessionHeader, EventLog)>,
 }
 
 /// An agent together with the right to dispose it (ID-11).

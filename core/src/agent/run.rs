@@ -229,7 +229,7 @@ impl Agent {
     fn run_result(&self, turn: u64, reason: TurnEndReason) -> Result<RunResult> {
         let span = self.session().turn(turn).ok_or_else(|| Error::new(Code::Unknown, "the turn is not in the log"))?;
         let mut result = RunResult { turn, reason, text: String::new(), messages: Vec::new(), usage: Usage::default() };
-        for event in self.session().events_from(span.start) {
+        for event in self.session().marks_from(span.start) {
             if span.end.is_some_and(|end| event.seq > end) {
                 break;
             }

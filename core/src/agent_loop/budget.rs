@@ -41,7 +41,7 @@ impl Ledger {
     fn follow(&self, session: &Session) {
         let own = session.header().seed_length.unwrap_or(0);
         let from = self.folded.get().max(own);
-        for event in session.events_from(from) {
+        for event in session.marks_from(from) {
             self.apply(&event);
         }
         self.folded.set(session.len().max(own));

@@ -55,7 +55,7 @@ impl RuntimeContext {
             return;
         }
         if self.generation.get().is_none() {
-            let owned = session.events_from(0).iter().any(|event| is_owned(event));
+            let owned = session.marks_from(0).iter().any(|event| is_owned(event));
             self.existed.set(owned);
         }
         self.generation.set(Some(generation));

@@ -5,7 +5,7 @@ use crate::agent::{Agent, AgentHandle, AgentOptions, CreateOptions, ResumeOption
 use crate::error::{Code, Error, Result};
 use crate::id::SessionId;
 use crate::runtime::{LocalBoxFuture, Ports, Runtime, Signal};
-use crate::session::{Event, SessionHeader};
+use crate::session::{Event, EventLog, SessionHeader};
 use crate::storage::{Coordinator, Durability, Store};
 use std::future::Future;
 use std::rc::Rc;
@@ -172,8 +172,8 @@ impl AgentBuilder {
     }
 
     /// Resumes the agent from a log at hand.
-    pub async fn resume_from(self, header: SessionHeader, events: Vec<Arc<Event>>) -> Result<AgentHandle> {
-        let options = resume_options(self.options, Some((header, events)));
+    pub async fn resume_from(self, header: SessionHeader, events: impl Into<EventLog>) -> Result<AgentHandle> {
+        let options = resume_options(self.options, Some((header, events.into())));
         self.ctx.root().agents.factory()?.resume(self.ctx.clone(), options).await
     }
 
@@ -188,7 +188,7 @@ impl AgentBuilder {
     }
 }
 
-fn resume_options(options: CreateOptions, log: Option<(SessionHeader, Vec<Arc<Event>>)>) -> ResumeOptions {
+fn resume_options(options: CreateOptions, log: Option<(SessionHeader, EventLog)>) -> ResumeOptions {
     ResumeOptions { id: options.header.id, agent: options.agent, setup: options.setup, signal: options.signal, log }
 }
 

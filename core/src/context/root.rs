@@ -251,7 +251,7 @@ impl Root {
 
 /// The inclusive prefix that a fork takes over (FORK-03, FORK-04).
 pub(super) fn fork_seed(source: &Session, at: Option<u64>) -> Result<Vec<Arc<Event>>> {
-    let events = source.events_from(0);
+    let events = source.log_so_far();
     let boundary = match at {
         None if events.is_empty() => return Ok(Vec::new()),
         None => events.len() as u64 - 1,
@@ -261,8 +261,7 @@ pub(super) fn fork_seed(source: &Session, at: Option<u64>) -> Result<Vec<Arc<Eve
         let message = format!("session {:?} has no event {boundary}", source.id());
         return Err(Error::new(Code::InvalidBoundary, message).with("seq", boundary));
     }
-    let seed = &events[..=boundary as usize];
-    let last_edge = seed.iter().rev().find_map(|event| match event.data {
+    let last_edge = events.marks().rev().filter(|event| event.seq <= boundary).find_map(|event| match event.data {
         EventData::TurnStart { .. } => Some(true),
         EventData::TurnEnd { .. } => Some(false),
         _ => None,
@@ -271,5 +270,5 @@ pub(super) fn fork_seed(source: &Session, at: Option<u64>) -> Result<Vec<Arc<Eve
         let message = format!("event {boundary} lies inside a turn; fork at or after its turn/end");
         return Err(Error::new(Code::OpenTurn, message).with("seq", boundary));
     }
-    Ok(seed.to_vec())
+    Ok(events.iter().take(boundary as usize + 1).collect())
 }

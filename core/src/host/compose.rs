@@ -216,7 +216,7 @@ fn forked(ctx: &Context, options: Options<'_>, header: &mut SessionHeader) -> Re
     let gone = || Error::new(Code::SessionNotFound, format!("no live session {from:?}")).with("id", from.as_str());
     let source: Session = ctx.root().session(&from).ok_or_else(gone)?;
     let last_end = || {
-        let events = source.events_from(0);
+        let events = source.marks_from(0);
         events.iter().rev().find(|event| matches!(event.data, EventData::TurnEnd { .. })).map(|event| event.seq)
     };
     let seed = match at.or_else(last_end) {

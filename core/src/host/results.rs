@@ -133,7 +133,7 @@ pub fn approval_value(request: &ApprovalRequest) -> Value {
 
 /// The consumed-work fold of a session's log: `{"end": seq or null, "droppedUnrun"}`.
 pub fn work_value(session: &Session) -> Value {
-    let work = fold_consumed_work(&session.events_from(0));
+    let work = fold_consumed_work(&session.marks_from(0));
     crate::json!({"end": work.end, "droppedUnrun": work.dropped_unrun})
 }
 

@@ -181,7 +181,7 @@ fn check_requests(ctx: &Context) -> Result<Registration> {
             return differs("the request header");
         }
         let rebuilt =
-            Session::seeded(session.runtime(), session.header().clone(), session.events_from(0))?.sendable_history();
+            Session::seeded(session.runtime(), session.header().clone(), session.log_so_far())?.sendable_history();
         let same =
             rebuilt.len() == request.messages.len() && rebuilt.iter().zip(request.messages.iter()).all(|(a, b)| a == b);
         if same { Ok(()) } else { differs("the messages of a request") }

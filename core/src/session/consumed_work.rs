@@ -28,7 +28,7 @@ struct Fold {
 }
 
 /// Folds a log, or the part of it that a session owns.
-pub fn fold_consumed_work(events: &[Arc<Event>]) -> ConsumedWork {
+pub fn fold_consumed_work<'a>(events: impl IntoIterator<Item = &'a Arc<Event>>) -> ConsumedWork {
     let mut fold = Fold::default();
     for event in events {
         fold.apply(event);

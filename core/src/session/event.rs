@@ -440,7 +440,6 @@ impl Event {
     }
 
     /// Whether the text differs from what would be written for these fields, as in logs of another program.
-    #[cfg(feature = "jsonl")]
     pub(crate) fn has_own_text(&self) -> bool {
         self.own_text
     }

@@ -3,14 +3,14 @@
 //! Conversions happen on every read and in memory only; no file is rewritten. A value that only half looks like an old
 //! shape is left alone, so that validation refuses it instead of this module guessing (LEG-08).
 
-use super::event::{Event, KNOWN_TYPES};
+use super::event::KNOWN_TYPES;
+use super::event_log::EventLog;
 use crate::error::{Code, Error, Result};
 use crate::json::{Object, Value};
-use std::sync::Arc;
 
 /// Converts an event of an older shape into the current one. `log` holds the events before it. Fails with
 /// `CORRUPT_LOG` for shapes that are refused rather than converted (APP-08, LEG-02 to LEG-04).
-pub fn convert(mut value: Value, session: &str, log: &[Arc<Event>]) -> Result<Value> {
+pub fn convert(mut value: Value, session: &str, log: &EventLog) -> Result<Value> {
     let Value::Object(event) = &mut value else {
         return Ok(value);
     };
@@ -181,10 +181,10 @@ fn assistant_message(event: &mut Object, session: &str, seq: usize) {
 }
 
 /// LEG-06 and LEG-07: a flat tool result is wrapped; one that replaces another takes over its message id (SURF-08).
-fn tool_result(event: &mut Object, session: &str, log: &[Arc<Event>]) {
+fn tool_result(event: &mut Object, session: &str, log: &EventLog) {
     let replaced = event.get("surfaceOp").and_then(|op| op.get("start")).and_then(Value::as_u64);
     let replaced = replaced.and_then(|seq| log.get(usize::try_from(seq).ok()?));
-    let replaced = replaced.and_then(|event| event.data.message()).map(|message| message.id().to_string());
+    let replaced = replaced.as_ref().and_then(|event| event.data.message()).map(|message| message.id().to_string());
     let Some(Value::Object(data)) = event.get_mut("data") else {
         return;
     };
@@ -221,7 +221,7 @@ mod tests {
     use crate::json;
 
     fn refused(value: Value) -> bool {
-        convert(value, "s", &[]).is_err()
+        convert(value, "s", &EventLog::default()).is_err()
     }
 
     #[test]
@@ -253,17 +253,17 @@ mod tests {
         assert!(refused(end(json!({"kind": "error", "step": -1, "message": "x"}))));
         assert!(refused(end(json!({"kind": "error", "step": 1, "message": "x", "more": 1}))));
         let current = end(json!({"kind": "aborted", "reason": {"kind": "whatever", "more": [1]}}));
-        assert_eq!(convert(current.clone(), "s", &[]).expect("current"), current);
+        assert_eq!(convert(current.clone(), "s", &EventLog::default()).expect("current"), current);
         let extension = end(json!({"kind": "paused", "until": 3}));
-        assert_eq!(convert(extension.clone(), "s", &[]).expect("unknown kinds pass"), extension);
+        assert_eq!(convert(extension.clone(), "s", &EventLog::default()).expect("unknown kinds pass"), extension);
     }
 
     #[test]
     fn a_half_new_shape_is_left_for_validation_to_refuse() {
         let half = json!({"type": "user/message", "data": {"id": "m", "content": [], "source": {"kind": "user"}}});
-        assert_eq!(convert(half.clone(), "s", &[]).expect("left alone"), half);
+        assert_eq!(convert(half.clone(), "s", &EventLog::default()).expect("left alone"), half);
         let half = json!({"type": "tool/result", "data": {"callId": "c", "content": [], "message": {}}});
-        assert_eq!(convert(half.clone(), "s", &[]).expect("left alone"), half);
+        assert_eq!(convert(half.clone(), "s", &EventLog::default()).expect("left alone"), half);
     }
 
     #[test]

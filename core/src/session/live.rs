@@ -5,6 +5,7 @@
 //! in order as soon as the publication unwinds (D-02).
 
 use super::event::{CORE_TYPES, Event, EventData, KNOWN_TYPES, RequestContext, SurfaceOp};
+use super::event_log::{EventLog, PartRef};
 use super::event_types::{Announced, EventTypes, VERSIONS};
 use super::header::SessionHeader;
 use super::history::History;
@@ -50,7 +51,7 @@ struct Inner {
     header: SessionHeader,
     runtime: Runtime,
     first_live: u64,
-    events: RefCell<Vec<Arc<Event>>>,
+    events: RefCell<EventLog>,
     surface: RefCell<Surface>,
     history: RefCell<History>,
     /// How far the history is known to be sendable.
@@ -101,7 +102,9 @@ impl Session {
 
     /// A session that starts from events taken over as they are, followed by an end-seed mark unless they end with one
     /// (SEED-01, SEED-03). Seqs must be contiguous from 0.
-    pub fn seeded(runtime: &Runtime, header: SessionHeader, events: Vec<Arc<Event>>) -> Result<Self> {
+    pub fn seeded(runtime: &Runtime, header: SessionHeader, events: impl Into<EventLog>) -> Result<Self> {
+        let mut events = events.into();
+        events.shrink();
         let inherited = header.seed_length.unwrap_or(0);
         if inherited > events.len() as u64 {
             let message = format!("{inherited} inherited events are announced and {} are there", events.len());
@@ -110,15 +113,22 @@ impl Session {
         let mut session = Self::new(runtime, header)?;
         let first_live = events.len() as u64;
         Rc::get_mut(&mut session.0).expect("the session is new").first_live = first_live;
-        session.0.events.borrow_mut().reserve(events.len() + 1);
-        for event in events {
-            if event.seq != session.len() {
-                let message = format!("event {} stands where {} is expected", event.seq, session.len());
+        let mut next = 0;
+        for part in events.parts() {
+            // Deltas are on no surface and mean nothing to the folds beyond that there are some.
+            let (event, count) = match part {
+                PartRef::One(event) => (event, 1),
+                PartRef::Deltas(first, count) => (first, count),
+            };
+            if event.seq != next {
+                let message = format!("event {} stands where {next} is expected", event.seq);
                 return Err(Error::new(Code::InvalidEvent, message).with("seq", event.seq));
             }
-            session.validate(&event)?;
-            session.admit(event, true)?;
+            session.0.surface.borrow().check(&event, &events)?;
+            session.fold(&event, &events, true)?;
+            next += count;
         }
+        *session.0.events.borrow_mut() = events;
         let marked = session.0.events.borrow().last().is_some_and(|last| matches!(last.data, EventData::EndSeed));
         if !marked {
             let mark = Event::new(session.len(), runtime.now_ms(), EventData::EndSeed);
@@ -159,13 +169,23 @@ impl Session {
 
     /// The event of a seq.
     pub fn event(&self, seq: u64) -> Option<Arc<Event>> {
-        self.0.events.borrow().get(usize::try_from(seq).ok()?).cloned()
+        self.0.events.borrow().get(usize::try_from(seq).ok()?)
     }
 
     /// The events from `seq` on.
     pub fn events_from(&self, seq: u64) -> Vec<Arc<Event>> {
-        let events = self.0.events.borrow();
-        events.get(usize::try_from(seq).unwrap_or(usize::MAX)..).unwrap_or_default().to_vec()
+        self.0.events.borrow().iter_from(usize::try_from(seq).unwrap_or(usize::MAX)).collect()
+    }
+
+    /// The events from `seq` on without the deltas of streams that have ended: every message, bracket and setting. Costs
+    /// what these are, where [`Session::events_from`] makes each delta an event again.
+    pub fn marks_from(&self, seq: u64) -> Vec<Arc<Event>> {
+        self.0.events.borrow().marks_from(usize::try_from(seq).unwrap_or(usize::MAX)).cloned().collect()
+    }
+
+    /// The log as it is now. Deltas stay packed.
+    pub fn log_so_far(&self) -> EventLog {
+        self.0.events.borrow().clone()
     }
 
     /// The seqs on the surface.
@@ -350,11 +370,16 @@ impl Session {
     /// Adds a valid event to the log and to what readers of the log see at once.
     fn admit(&self, event: Arc<Event>, replayed: bool) -> Result<()> {
         self.0.events.borrow_mut().push(event.clone());
+        self.fold(&event, &self.0.events.borrow(), replayed)
+    }
+
+    /// Follows an event of `log` in what readers of the log see at once.
+    fn fold(&self, event: &Arc<Event>, log: &EventLog, replayed: bool) -> Result<()> {
         if event.surface_op.is_some() {
-            let replaced = self.0.surface.borrow_mut().apply(&event).is_some();
+            let replaced = self.0.surface.borrow_mut().apply(event).is_some();
             if replaced {
-                self.rebuild_history();
-            } else if let Some(message) = visible(&event) {
+                self.rebuild_history(log);
+            } else if let Some(message) = visible(event) {
                 self.0.history.borrow_mut().push(message);
             }
         }
@@ -366,7 +391,7 @@ impl Session {
         }
         if replayed {
             let own = event.seq >= self.0.header.seed_length.unwrap_or(0);
-            let folded = self.0.inbox.borrow_mut().apply(&event, own);
+            let folded = self.0.inbox.borrow_mut().apply(event, own);
             folded.map_err(|error| {
                 let message = format!("event {}: {}", event.seq, error.message());
                 Error::new(Code::CorruptLog, message).with("seq", event.seq).caused_by(error)
@@ -375,10 +400,9 @@ impl Session {
         Ok(())
     }
 
-    fn rebuild_history(&self) {
-        let events = self.0.events.borrow();
+    fn rebuild_history(&self, log: &EventLog) {
         let surface = self.0.surface.borrow();
-        let messages = surface.nodes().iter().filter_map(|seq| visible(events.get(*seq as usize)?)).collect();
+        let messages = surface.nodes().iter().filter_map(|seq| visible(&log.get(*seq as usize)?)).collect();
         *self.0.history.borrow_mut() = History::from_messages(messages);
         self.0.whole_to.set(0);
     }

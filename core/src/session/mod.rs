@@ -1,6 +1,7 @@
 //! The session.
 mod consumed_work;
 mod event;
+mod event_log;
 mod event_types;
 mod header;
 mod history;
@@ -8,6 +9,7 @@ mod inbox_fold;
 pub mod legacy;
 mod live;
 mod lossless;
+mod packed;
 mod pairing;
 mod payload;
 mod reason;
@@ -15,12 +17,15 @@ mod repair;
 mod surface;
 pub use consumed_work::{ConsumedWork, fold_consumed_work};
 pub use event::*;
+pub use event_log::EventLog;
 pub(crate) use event_types::EventTypes;
 pub use header::{FORMAT_VERSION, SessionHeader};
 pub use history::History;
 pub use inbox_fold::{Claim, Delivery, InboxFold, TurnSpan};
 pub(crate) use live::text_of;
 pub use live::{EventSink, Session};
+#[cfg(feature = "jsonl")]
+pub(crate) use packed::{Delta, DeltaKind};
 pub use reason::{CancelCause, TurnEndReason};
 pub use repair::closers;
 pub use surface::Surface;

@@ -4,6 +4,7 @@
 //! them to the letter. Other brackets, such as a compaction's, are left to their owners.
 
 use super::event::{Event, EventData};
+use super::event_log::EventLog;
 use crate::error::Code;
 use crate::json::{Object, Value};
 use crate::message::{Block, Message};
@@ -27,17 +28,21 @@ struct OpenTurn {
 }
 
 /// The closers of an interrupted tail turn, in order; none for a balanced log (REP-01).
-pub fn closers(events: &[Arc<Event>]) -> Vec<Event> {
-    let boundary = events.iter().rposition(|event| matches!(event.kind(), "turn/start" | "turn/end"));
-    let Some(start) = boundary.filter(|index| events[*index].kind() == "turn/start") else {
+pub fn closers(events: &EventLog) -> Vec<Event> {
+    // Deltas close nothing and are closed by nothing, so the marks are enough.
+    let mut boundary = None;
+    let is_edge = |event: &&Arc<Event>| matches!(event.kind(), "turn/start" | "turn/end");
+    let behind = events.marks().rev().take_while(|event| {
+        boundary = Some(*event).filter(is_edge);
+        boundary.is_none()
+    });
+    let behind: Vec<_> = behind.collect();
+    let (Some(start), Some(last)) = (boundary.filter(|edge| edge.kind() == "turn/start"), events.last()) else {
         return Vec::new();
     };
-    let turn = member(&events[start], "turn");
+    let turn = member(start, "turn");
     let mut open = OpenTurn { turn, step: None, pending: Vec::new(), started: HashMap::new() };
-    for event in &events[start + 1..] {
-        open.follow(event);
-    }
-    let last = events.last().expect("the log has a turn/start");
+    behind.into_iter().rev().for_each(|event| open.follow(event));
     open.close(last.seq + 1, last.time)
 }
 
@@ -165,7 +170,7 @@ mod tests {
     use super::*;
     use crate::json;
 
-    fn log(items: &[Value]) -> Vec<Arc<Event>> {
+    fn log(items: &[Value]) -> EventLog {
         let events = items.iter().enumerate().map(|(seq, item)| {
             let mut value = item.clone();
             if let Value::Object(object) = &mut value {
@@ -200,7 +205,7 @@ mod tests {
 
     #[test]
     fn a_balanced_log_needs_no_closers() {
-        assert!(closers(&[]).is_empty());
+        assert!(closers(&EventLog::default()).is_empty());
         let balanced = log(&[
             json!({"type": "turn/start", "data": {"turn": 1}}),
             json!({"type": "turn/end", "data": {"turn": 1, "reason": {"kind": "completed"}}}),

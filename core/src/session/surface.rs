@@ -1,8 +1,8 @@
 //! The surface: the ordered seqs of what the model sees (SURF-01 to SURF-12).
 
 use super::event::{Event, EventData, SurfaceOp};
+use super::event_log::EventLog;
 use crate::error::{Code, Error, Result};
-use std::sync::Arc;
 
 /// A fold over a log. A replaced span is a span of positions, so after a replacement seqs need not ascend.
 #[derive(Clone, Debug, Default)]
@@ -42,7 +42,7 @@ impl Surface {
     }
 
     /// Checks an event that is about to follow `log` (REC-03, SURF-02 to SURF-08).
-    pub fn check(&self, event: &Event, log: &[Arc<Event>]) -> Result<()> {
+    pub fn check(&self, event: &Event, log: &EventLog) -> Result<()> {
         let bad = |what: String| Error::new(Code::InvalidSurface, format!("event {}: {what}", event.seq));
         let kind = event.kind();
         if !event.data.is_surface() {
@@ -68,7 +68,7 @@ impl Surface {
         }
         if let EventData::ToolResult { .. } = event.data {
             let same = match shadowed {
-                [only] => log.get(*only as usize).is_some_and(|old| same_but_content(old, event)),
+                [only] => log.get(*only as usize).is_some_and(|old| same_but_content(&old, event)),
                 _ => false,
             };
             if !same {

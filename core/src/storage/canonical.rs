@@ -7,12 +7,12 @@
 
 use crate::json::MAX_SAFE;
 use crate::llm::Chunk;
-use crate::session::{Event, EventData, TurnEndReason};
+use crate::session::{Delta, DeltaKind, Event, EventData, EventLog, TurnEndReason};
 use std::borrow::Cow;
 use std::sync::Arc;
 
 /// Appends what a line holds to `events`, if it is one of those lines and begins with `seq`. Returns how many events.
-pub(super) fn read(line: &[u8], seq: u64, events: &mut Vec<Arc<Event>>) -> Option<u64> {
+pub(super) fn read(line: &[u8], seq: u64, events: &mut EventLog) -> Option<u64> {
     let mut line = Line(line);
     line.skip(b"{\"type\":\"")?;
     if line.skip(b"assistant/chunk\",").is_some() {
@@ -20,18 +20,33 @@ pub(super) fn read(line: &[u8], seq: u64, events: &mut Vec<Arc<Event>>) -> Optio
         line.skip(b",\"chunk\":{\"type\":\"")?;
         let chunk = line.chunk()?;
         line.end(b"}}}")?;
-        events.push(Arc::new(Event::new(seq, time, EventData::AssistantChunk { turn, step, chunk })));
+        match chunk {
+            Short::Delta { kind, index, id, name, fragment } => {
+                let (id, name, fragment) = (id.as_deref(), name.as_deref(), &fragment);
+                events.push_delta(seq, time, &Delta { kind, turn, step, index, id, name, fragment });
+            }
+            Short::Start { index, block_type } => {
+                let chunk = Chunk::BlockStart { index, block_type };
+                events.push(Arc::new(Event::new(seq, time, EventData::AssistantChunk { turn, step, chunk })));
+            }
+        }
         return Some(1);
     }
     if line.skip(b"text-chunks\",").is_some() {
-        return line.row(seq, events, |index, text| Chunk::TextDelta { index, text });
+        return line.row(seq, events, DeltaKind::Text);
     }
     if line.skip(b"reasoning-chunks\",").is_some() {
-        return line.row(seq, events, |index, text| Chunk::ReasoningDelta { index, text });
+        return line.row(seq, events, DeltaKind::Reasoning);
     }
     let (time, data) = line.bracket(seq)?;
     events.push(Arc::new(Event::new(seq, time, data)));
     Some(1)
+}
+
+/// A chunk as it stands in a line.
+enum Short<'a> {
+    Delta { kind: DeltaKind, index: u64, id: Option<Cow<'a, str>>, name: Option<Cow<'a, str>>, fragment: Cow<'a, str> },
+    Start { index: u64, block_type: String },
 }
 
 /// The rest of a line.
@@ -122,44 +137,47 @@ impl<'a> Line<'a> {
     }
 
     /// A delta or the beginning of a block, without the closing brace. Other chunks are few.
-    fn chunk(&mut self) -> Option<Chunk> {
+    fn chunk(&mut self) -> Option<Short<'a>> {
+        let plain = |kind| {
+            move |line: &mut Self| {
+                let index = line.count()?;
+                line.skip(b",\"text\":\"")?;
+                Some(Short::Delta { kind, index, id: None, name: None, fragment: line.text()? })
+            }
+        };
         if self.skip(b"text-delta\",\"index\":").is_some() {
-            let index = self.count()?;
-            self.skip(b",\"text\":\"")?;
-            return Some(Chunk::TextDelta { index, text: self.text()?.into_owned() });
+            return plain(DeltaKind::Text)(self);
         }
         if self.skip(b"reasoning-delta\",\"index\":").is_some() {
-            let index = self.count()?;
-            self.skip(b",\"text\":\"")?;
-            return Some(Chunk::ReasoningDelta { index, text: self.text()?.into_owned() });
+            return plain(DeltaKind::Reasoning)(self);
         }
         if self.skip(b"tool-call-delta\",\"index\":").is_some() {
             let index = self.count()?;
             let id = self.optional(b",\"id\":\"")?;
             let name = self.optional(b",\"name\":\"")?;
             self.skip(b",\"argumentsDelta\":\"")?;
-            return Some(Chunk::ToolCallDelta { index, id, name, arguments_delta: self.text()?.into_owned() });
+            return Some(Short::Delta { kind: DeltaKind::ToolCall, index, id, name, fragment: self.text()? });
         }
         self.skip(b"block-start\",\"index\":")?;
         let index = self.count()?;
         self.skip(b",\"blockType\":\"")?;
-        Some(Chunk::BlockStart { index, block_type: self.text()?.into_owned() })
+        Some(Short::Start { index, block_type: self.text()?.into_owned() })
     }
 
     /// A member that may be absent. `None` if it is there and cannot be read.
-    fn optional(&mut self, name: &[u8]) -> Option<Option<String>> {
+    fn optional(&mut self, name: &[u8]) -> Option<Option<Cow<'a, str>>> {
         match self.skip(name) {
-            Some(()) => Some(Some(self.text()?.into_owned())),
+            Some(()) => Some(Some(self.text()?)),
             None => Some(None),
         }
     }
 
     /// The packed row of a run (ROW-01), behind its type. Adds all of its events, or none.
-    fn row(&mut self, seq: u64, events: &mut Vec<Arc<Event>>, chunk: impl Fn(u64, String) -> Chunk) -> Option<u64> {
+    fn row(&mut self, seq: u64, events: &mut EventLog, kind: DeltaKind) -> Option<u64> {
         self.skip(b"\"seq0\":")?;
         (self.count()? == seq).then_some(())?;
         self.skip(b",\"time0\":")?;
-        let mut time = self.integer()?;
+        let time = self.integer()?;
         self.skip(b",\"data\":{\"turn\":")?;
         let turn = self.count()?;
         self.skip(b",\"step\":")?;
@@ -175,26 +193,25 @@ impl<'a> Line<'a> {
             gaps.push(self.integer()?);
         }
         self.skip(b",\"texts\":[\"")?;
-        let before = events.len();
-        let mut read = || {
-            let mut gaps = gaps.iter();
-            let mut at = seq;
-            loop {
-                let data = EventData::AssistantChunk { turn, step, chunk: chunk(index, self.text()?.into_owned()) };
-                events.push(Arc::new(Event::new(at, time, data)));
-                let Some(gap) = gaps.next() else { break };
-                time = time.checked_add(*gap).filter(|time| time.unsigned_abs() as f64 <= MAX_SAFE)?;
-                at += 1;
-                self.skip(b",\"")?;
-            }
-            (at as f64 <= MAX_SAFE).then_some(())?;
-            self.end(b"]}}")
-        };
-        if read().is_none() {
-            events.truncate(before);
-            return None;
+        // Nothing is added before the whole row is known to be one.
+        let mut fragments = Vec::with_capacity(gaps.len() + 1);
+        let mut last = time;
+        fragments.push(self.text()?);
+        for gap in &gaps {
+            last = last.checked_add(*gap).filter(|time| time.unsigned_abs() as f64 <= MAX_SAFE)?;
+            self.skip(b",\"")?;
+            fragments.push(self.text()?);
         }
-        Some((events.len() - before) as u64)
+        self.end(b"]}}")?;
+        (seq.checked_add(gaps.len() as u64)? as f64 <= MAX_SAFE).then_some(())?;
+        let (id, name) = (None, None);
+        let (mut seq, mut time) = (seq, time);
+        for (fragment, gap) in fragments.iter().zip(std::iter::once(&0).chain(&gaps)) {
+            time += gap;
+            events.push_delta(seq, time, &Delta { kind, turn, step, index, id, name, fragment });
+            seq += 1;
+        }
+        Some(fragments.len() as u64)
     }
 
     /// The beginning or end of a turn or a step, behind `{"type":"`.
@@ -241,10 +258,10 @@ mod tests {
     }
 
     fn short(line: &str) -> Option<Vec<Arc<Event>>> {
-        let mut events = Vec::new();
+        let mut events = EventLog::default();
         let count = read(line.as_bytes(), 7, &mut events);
         assert_eq!(count.unwrap_or(0), events.len() as u64, "nothing is added unless it is counted");
-        count.map(|_| events)
+        count.map(|_| events.to_vec())
     }
 
     const LINES: [&str; 9] = [
@@ -280,13 +297,14 @@ mod tests {
                     let doubled = [&line.as_bytes()[..at], &[byte], &line.as_bytes()[at..]].concat();
                     let missing = [&line.as_bytes()[..at], &line.as_bytes()[at + 1..]].concat();
                     for bytes in [changed, doubled, missing] {
-                        let mut events = Vec::new();
+                        let mut events = EventLog::default();
                         if read(&bytes, 7, &mut events).is_none() {
                             continue;
                         }
                         let text = String::from_utf8(bytes).expect("only UTF-8 is taken");
                         let general = general(&text).unwrap_or_else(|| panic!("no event: {text}"));
-                        assert!(*events[0] == general && events[0].json() == general.json(), "{text}");
+                        let event = events.get(0).expect("counted");
+                        assert!(*event == general && event.json() == general.json(), "{text}");
                         taken += 1;
                     }
                 }
@@ -298,7 +316,7 @@ mod tests {
     #[test]
     fn an_event_out_of_order_is_left_to_the_general_reader() {
         for line in LINES {
-            assert!(read(line.as_bytes(), 8, &mut Vec::new()).is_none());
+            assert!(read(line.as_bytes(), 8, &mut EventLog::default()).is_none());
         }
     }
 

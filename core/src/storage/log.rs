@@ -7,7 +7,7 @@ use super::StoredLog;
 use crate::background::run_blocking;
 use crate::error::{Code, Error, Result};
 use crate::json::{self, Value};
-use crate::session::{Event, SessionHeader, Surface, legacy};
+use crate::session::{Event, EventLog, SessionHeader, Surface, legacy};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -41,7 +41,7 @@ pub struct LogReader {
     header: SessionHeader,
     place: String,
     event_types: EventTypes,
-    events: Vec<Arc<Event>>,
+    events: EventLog,
     surface: Surface,
     replaced: usize,
     next: u64,
@@ -57,7 +57,7 @@ impl LogReader {
             header,
             place: place.into(),
             event_types: event_types.clone(),
-            events: Vec::new(),
+            events: EventLog::default(),
             surface: Surface::default(),
             replaced: 0,
             next: 0,

@@ -27,7 +27,7 @@ pub use transfer::{Copied, copy_session};
 use crate::error::Result;
 use crate::id::SessionId;
 use crate::runtime::LocalBoxFuture;
-use crate::session::{Event, SessionHeader};
+use crate::session::{Event, EventLog, SessionHeader};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ pub struct StoredLog {
     /// The header.
     pub header: SessionHeader,
     /// The events; `seq` equals the index.
-    pub events: Vec<Arc<Event>>,
+    pub events: EventLog,
     /// Characters that had to be replaced by U+FFFD to read the log (D-22).
     pub replaced_characters: usize,
     /// Bytes behind the committed prefix that a repair drops (a torn tail).

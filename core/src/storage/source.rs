@@ -66,13 +66,13 @@ impl Verdict {
         let (mut disorder, mut types) = (Vec::new(), BTreeSet::new());
         // What was inherited may begin and end anywhere.
         let inherited = log.header.seed_length.unwrap_or(0);
-        for event in &log.events {
-            if let Err(rule) = order.check(event)
+        for event in log.events.iter() {
+            if let Err(rule) = order.check(&event)
                 && event.seq >= inherited
             {
                 disorder.push((event.seq, rule));
             }
-            order.apply(event);
+            order.apply(&event);
             if !event.ignorable && KNOWN_TYPES.binary_search(&event.kind()).is_err() {
                 types.insert(event.kind().to_owned());
             }

@@ -34,7 +34,7 @@ pub async fn copy_session(from: &dyn Store, to: &dyn Store, id: &SessionId) -> R
     };
     let writer = to.create(&copied.header).await?;
     // The first batch of a session is whole or absent, so a copy that is cut short leaves nothing behind.
-    let written = writer.append(log.events).await;
+    let written = writer.append(log.events.into()).await;
     writer.close().await;
     written.map(|()| copied)
 }

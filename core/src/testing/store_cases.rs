@@ -148,12 +148,12 @@ async fn stored_is(store: &Rc<dyn Store>, header: &SessionHeader, expected: &[Ar
         return Err("read found no session".into());
     };
     ensure(log.header == *header, format!("the header came back as {:?}, and was {header:?}", log.header))?;
-    same(&log.events, expected)
+    same(&log.events.to_vec(), expected)
 }
 
 async fn opened(store: &Rc<dyn Store>, id: &SessionId) -> Result<(Vec<Arc<Event>>, Rc<dyn SessionWriter>), String> {
     match done("open", store.open(id).await)? {
-        Some((log, writer)) => Ok((log.events, writer)),
+        Some((log, writer)) => Ok((log.events.into(), writer)),
         None => Err("open found no session".into()),
     }
 }

@@ -64,7 +64,7 @@ impl MemoryStore {
         let logs = self.0.logs.borrow();
         let log = logs.get(id).map(|(header, events)| StoredLog {
             header: header.clone(),
-            events: events.clone(),
+            events: events.clone().into(),
             replaced_characters: 0,
             torn_bytes: 0,
         });

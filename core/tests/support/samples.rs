@@ -163,7 +163,7 @@ impl Sample<'_> {
             same("header", &log.header.to_value().to_text(), &header.to_text())?;
         }
         if let Some(stored) = self.member("storedEvents")? {
-            same_events("storedEvents", &log.events, &stored)?;
+            same_events("storedEvents", &log.events.to_vec(), &stored)?;
         }
         let events = with_closers(&log);
         same_events("events", &events, &self.member("events")?.unwrap_or(Value::Null))?;
@@ -224,14 +224,16 @@ impl Sample<'_> {
         let bound =
             |batch: &Value, i: usize| batch.as_array()?.get(i)?.as_u64().and_then(|seq| usize::try_from(seq).ok());
         let batches = batches.iter().map(|batch| {
-            let events = bound(batch, 0).zip(bound(batch, 1)).and_then(|(first, last)| log.events.get(first..=last));
+            let events = bound(batch, 0)
+                .zip(bound(batch, 1))
+                .and_then(|(first, last)| log.events.to_vec().get(first..=last).map(<[_]>::to_vec));
             events.ok_or_else(|| format!("the log has no batch {}", batch.to_text()))
         });
         let batches = batches.collect::<Result<Vec<_>, _>>()?;
         let written = block_on(async {
             let writer = fresh.store.create(&log.header).await?;
             for batch in batches {
-                writer.append(batch.to_vec()).await?;
+                writer.append(batch).await?;
             }
             writer.close().await;
             fresh.store.path_of(&log.header)
@@ -272,7 +274,7 @@ impl Sample<'_> {
         let repaired = placed.read(&id).map_err(|error| format!("ours: {error:?}"))?;
         same("torn bytes", &repaired.torn_bytes.to_string(), "0")?;
         let expected = expected.events.iter().map(|event| event.to_value()).collect::<Vec<_>>();
-        same_events("events after repair", &repaired.events, &Value::Array(expected))
+        same_events("events after repair", &repaired.events.to_vec(), &Value::Array(expected))
     }
 }
 
@@ -290,7 +292,7 @@ fn frames(mut bytes: &[u8]) -> Result<Vec<Vec<u8>>, String> {
 /// The stored events and the closers of an open turn, as an inspection shows them (REP-09).
 fn with_closers(log: &StoredLog) -> Vec<Arc<Event>> {
     let closers = closers(&log.events).into_iter().map(Arc::new);
-    log.events.iter().cloned().chain(closers).collect()
+    log.events.iter().chain(closers).collect()
 }
 
 fn check_verdict(case: &Value) -> Outcome {

@@ -20,11 +20,11 @@ pub fn directory(kind: Kind, directory: &Path, is_over: bool) -> Result<(), Stri
         let own: Vec<&Effect> = effects.iter().filter(|(session, _)| session == id).map(|(_, effect)| effect).collect();
         let read = runtime.block_on(store.read(&id.into()));
         let read = read.map_err(|error| format!("{id}: the log does not open: {error:?}"))?;
-        let (header, events) = read.map(|log| (Some(log.header), log.events)).unwrap_or_default();
+        let (header, events) = read.map(|log| (Some(log.header), log.events.to_vec())).unwrap_or_default();
         against(&own, &events).map_err(|what| format!("{id}: {what}"))?;
         let Some(header) = header else { continue };
         let mut repaired = events.clone();
-        repaired.extend(closers(&events).into_iter().map(Arc::new));
+        repaired.extend(closers(&events.clone().into()).into_iter().map(Arc::new));
         let session = Session::seeded(&runtime, header, repaired).map_err(|error| format!("{id}: {error:?}"))?;
         resumed(&own, &session, is_over).map_err(|what| format!("{id}: {what}"))?;
     }

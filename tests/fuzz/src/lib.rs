@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 use turnwheel::runtime::Runtime;
-use turnwheel::session::{Event, SessionHeader, closers};
+use turnwheel::session::{EventLog, SessionHeader, closers};
 use turnwheel::storage::jsonl::{Compression, DiskFiles, FileLayer, JsonlOptions, JsonlStore};
 use turnwheel::storage::{Store, StoredLog};
 use turnwheel::{Block, Code, Error, Session};
@@ -96,7 +96,7 @@ fn assert_named(error: &Error) {
 pub fn check(log: &StoredLog) {
     assert!(log.events.iter().enumerate().all(|(at, event)| event.seq == at as u64), "seqs are indexes");
     let mut text = HEADER.to_owned();
-    for event in &log.events {
+    for event in log.events.iter() {
         text.push_str(event.json());
         text.push('\n');
     }
@@ -107,8 +107,8 @@ pub fn check(log: &StoredLog) {
 }
 
 /// The closers of a log end its turn once and for all, and leave a history that can be sent.
-pub fn check_repair(header: &SessionHeader, events: &[Arc<Event>]) {
-    let mut repaired = events.to_vec();
+pub fn check_repair(header: &SessionHeader, events: &EventLog) {
+    let mut repaired = events.clone();
     repaired.extend(closers(events).into_iter().map(Arc::new));
     assert!(closers(&repaired).is_empty(), "a repaired log needs no repair");
     // A log may be sound line by line and still not be one of an inbox; that is refused by name.

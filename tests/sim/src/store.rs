@@ -143,7 +143,12 @@ impl Store for SimStore {
             store.trouble("store.read", &id).await?;
             let Some(world) = store.world() else { return Ok(None) };
             let log = world.disk.log(&id).filter(|log| !log.1.is_empty());
-            Ok(log.map(|(header, events)| StoredLog { header, events, replaced_characters: 0, torn_bytes: 0 }))
+            Ok(log.map(|(header, events)| StoredLog {
+                header,
+                events: events.into(),
+                replaced_characters: 0,
+                torn_bytes: 0,
+            }))
         })
     }
 
@@ -154,7 +159,7 @@ impl Store for SimStore {
             let Some(world) = store.world() else { return Err(failed("dead")) };
             let Some((header, events)) = world.disk.log(&id).filter(|log| !log.1.is_empty()) else { return Ok(None) };
             world.disk.lock(&id, store.life)?;
-            let log = StoredLog { header, events, replaced_characters: 0, torn_bytes: 0 };
+            let log = StoredLog { header, events: events.into(), replaced_characters: 0, torn_bytes: 0 };
             let writer: Rc<dyn SessionWriter> = Rc::new(Writer { store, id });
             Ok(Some((log, writer)))
         })

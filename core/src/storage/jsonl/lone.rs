@@ -30,7 +30,7 @@ pub fn read_text(path: &Path) -> Result<(SessionHeader, Vec<u8>)> {
 /// A log as the text of a plain file: what a store of another kind exports.
 pub fn log_text(log: &StoredLog) -> String {
     let mut text = header::render(&log.header);
-    for event in &log.events {
+    for event in log.events.iter() {
         event.write(&mut text);
         text.push('\n');
     }

@@ -8,7 +8,7 @@ use super::rows::{self, Row};
 use super::{Compression, frames};
 use crate::error::{Code, Error, Result};
 use crate::json::{self, Value};
-use crate::session::{Event, SessionHeader, Surface, legacy};
+use crate::session::{Event, EventLog, SessionHeader, Surface, legacy};
 use crate::storage::canonical;
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ const NO_HEADER_LINE: &str = "it is empty or ends before its header line does";
 /// A file as read.
 pub(super) struct Contents {
     pub(super) header: SessionHeader,
-    pub(super) events: Vec<Arc<Event>>,
+    pub(super) events: EventLog,
     pub(super) replaced: usize,
     /// Where the committed part ends: whole lines, or whole frames.
     pub(super) valid_len: u64,
@@ -169,7 +169,7 @@ struct Issue {
 struct Scan<'a> {
     context: &'a ReadContext<'a>,
     session: String,
-    events: Vec<Arc<Event>>,
+    events: EventLog,
     surface: Surface,
     replaced: usize,
     /// Body lines so far; the header is none.
@@ -187,7 +187,7 @@ impl<'a> Scan<'a> {
         Self {
             context,
             session: header.id.to_string(),
-            events: Vec::new(),
+            events: EventLog::default(),
             surface: Surface::default(),
             replaced: 0,
             line: 0,
@@ -327,7 +327,7 @@ impl<'a> Scan<'a> {
         corrupt(self.context.path, &text).with("line", line)
     }
 
-    fn finish(self) -> Result<(Vec<Arc<Event>>, usize)> {
+    fn finish(self) -> Result<(EventLog, usize)> {
         let path = self.context.path;
         if let Some(error) = self.unsupported {
             let message = format!("session {:?} at {}: {}", self.session, path.display(), error.message());

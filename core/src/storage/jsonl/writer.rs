@@ -49,7 +49,7 @@ impl JsonlWriter {
             closed: false,
             len: contents.valid_len,
             next: contents.events.len() as u64,
-            recovered: contents.events[contents.events.len() - contents.recovered..].to_vec(),
+            recovered: contents.events.iter_from(contents.events.len() - contents.recovered).collect(),
             dirty: file_len > contents.valid_len,
         };
         let header = contents.header.clone();
