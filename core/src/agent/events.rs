@@ -422,7 +422,7 @@ impl Hub {
     /// Delivers a notification: every listener runs, and failures are reported only (EVT-9).
     pub fn emit(&self, scopes: &Scopes, scope: Option<ScopeKey>, kind: NoticeKind, make: impl FnOnce() -> Notice) {
         let channel = self.notices(kind);
-        if channel.is_empty() {
+        if channel.is_empty() && self.dispatch_checks.is_empty() {
             return;
         }
         let listeners = channel.snapshot(scopes, scope);
