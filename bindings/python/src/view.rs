@@ -64,7 +64,7 @@ impl LogRef {
     /// The log of a live session as it is now.
     pub fn live(session: &Session) -> Self {
         let (header, events) = (session.header().clone(), session.events_from(0));
-        Self(StoredLog { header, events, replaced_characters: 0, torn_bytes: 0 })
+        Self(StoredLog { header, events: events.into(), replaced_characters: 0, torn_bytes: 0 })
     }
 }
 
