@@ -130,6 +130,66 @@ def test_d_18_closing_the_context_inside_a_turn_fails_at_once():
     assert run(main()) == ["SELF_WAIT"] * 4
 
 
+def asking(ctx: tw.Context, agents: dict[str, tw.Agent], wait: Any) -> None:
+    """Tools `ask_x` that wait, in a given way, for something of agent `x`."""
+    for other in "abc":
+
+        async def ask(other: str = other) -> str:
+            await wait(agents[other])
+            return "answered"
+
+        ctx.tool(ask, name=f"ask_{other}", parameters={"type": "object"})
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        lambda agent: agent.run("q"),
+        lambda agent: agent.when_idle(),
+        lambda agent: agent.followup("q").settled(),
+    ],
+)
+def test_d_18_tools_that_run_each_others_agents_are_told_instead_of_waiting_for_ever(wait: Any):
+    ctx = context(call("ask_b"), call("ask_c"), call("ask_a"))
+
+    async def main():
+        agents: dict[str, tw.Agent] = {}
+        # Only the last of the ring waits in its own way: the others have to start the next turn.
+        asking(ctx, agents, lambda agent: wait(agent) if agent.id == "a" else agent.run("q"))
+        async with open_agent(ctx, "a") as a, open_agent(ctx, "b") as b, open_agent(ctx, "c") as c:
+            agents.update(a=a, b=b, c=c)
+            result = await a.run("go")
+            again = await a.run("nothing was left behind")
+            return result.reason, again.reason, [tool_results(agent) for agent in (a, b, c)]
+
+    first, second, (of_a, of_b, of_c) = run(main(), 5)
+    assert first == second == {"kind": "completed"}
+    assert of_a == of_b == [("answered", False, None)]
+    assert [(is_error, code) for _, is_error, code in of_c] == [(True, "SELF_WAIT")] and "waiting" in of_c[0][0]
+
+
+def test_d_18_a_run_that_a_tool_leaves_behind_is_no_reason_to_refuse_one_back():
+    ctx = context(call("leave"), call("ask_a"))
+
+    async def main():
+        agents: dict[str, tw.Agent] = {}
+        asking(ctx, agents, lambda agent: agent.run("q"))
+        left: list[asyncio.Task[tw.RunResult]] = []
+
+        @ctx.tool
+        async def leave() -> str:
+            left.append(asyncio.create_task(agents["b"].run("q")))
+            await asyncio.sleep(0)
+            return "left"
+
+        async with open_agent(ctx, "a") as a, open_agent(ctx, "b") as b:
+            agents.update(a=a, b=b)
+            await a.run("go")
+            return (await left[0]).reason, tool_results(b)
+
+    assert run(main(), 5) == ({"kind": "completed"}, [("answered", False, None)])
+
+
 def test_d_18_waiting_for_oneself_in_maintenance_fails_at_once():
     async def main():
         ctx = context()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 from . import _turnwheel
 from ._errors import StateError
 from ._registrar import Apply, ListenerHost, Registrar, Registration
+from ._rings import waiting_for
 from ._turnwheel import Event
 from .view import SessionLog
 
@@ -66,7 +67,8 @@ class Receipt:
     async def settled(self) -> dict[str, Any]:
         """Waits until the message was discarded or the turn that took it ended; gives that state."""
         self._agent._check_no_self_wait()
-        return await self._agent._ref.settled(self.message_id)
+        with waiting_for(self._agent):
+            return await self._agent._ref.settled(self.message_id)
 
     async def durable(self) -> None:
         """Waits until the message is on stable storage; at once without a store."""
@@ -317,16 +319,19 @@ class Agent(Registrar):
     async def when_idle(self) -> None:
         """Waits until nothing is active. Raises ``SELF_WAIT`` inside the agent's own turn."""
         self._check_no_self_wait()
-        await self._ref.when_idle()
+        with waiting_for(self):
+            await self._ref.when_idle()
 
     async def run(self, message: Message) -> RunResult:
         """Sends a prompt and waits for the turn that takes it. Cancelling this cancels that turn, with cause ``user``.
 
-        Raises ``MESSAGE_DISCARDED`` when the prompt is discarded first, and ``SELF_WAIT`` inside the agent's own turn.
-        A turn that fails or is cancelled is no exception: see ``reason``.
+        Raises ``MESSAGE_DISCARDED`` when the prompt is discarded first, and ``SELF_WAIT`` inside the agent's own turn
+        and in a tool whose turn this agent waits for. A turn that fails or is cancelled is no exception: see
+        ``reason``.
         """
         self._check_no_self_wait()
-        return RunResult(**await self._ref.run(message))
+        with waiting_for(self):
+            return RunResult(**await self._ref.run(message))
 
     def stream(self, message: Message) -> EventStream:
         """Sends a prompt and gives the events of the turn that takes it, to its ``turn/end``."""
