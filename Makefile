@@ -24,7 +24,7 @@ NODE_RUST    := $(shell find core bindings/node/src -name '*.rs') $(shell find .
 C_RUST       := $(shell find core ffi/src -name '*.rs') $(wildcard ffi/packaging/* include/*) ffi/Cargo.toml core/Cargo.toml Cargo.toml Cargo.lock
 NODE_SOURCES := $(shell find bindings/node/ts -name '*.ts') $(wildcard bindings/node/scripts/*.mjs) bindings/node/package.json bindings/node/tsconfig.json
 
-.PHONY: record help demo demo-real test lint test-rust test-python test-node test-c family test-real conformance conformance-rust conformance-node conformance-c install dist samples interchange sanitize header sim crash instructions bench bench-peers bench-micro bench-wires bench-open bench-node fuzz clean
+.PHONY: record help demo demo-real test lint test-rust test-python test-node test-c family test-real conformance conformance-rust conformance-node conformance-python conformance-c install dist dist-c dist-python samples interchange sanitize header sim crash instructions bench bench-peers bench-micro bench-wires bench-open bench-node fuzz clean
 
 CONFORMANCE = --pending tests/conformance/pending.txt --decisions tests/conformance/decisions $(or $(SCENARIOS),tests/conformance/scenarios)
 
@@ -73,7 +73,7 @@ test-c: $(STAMPS)/c ## C and C++: conformance, headers, examples, build systems
 	$(MAKE) --no-print-directory conformance HOST=c
 	$(MAKE) --no-print-directory conformance HOST=c SCENARIOS=tests/conformance/scenarios-own
 	tests/c/run target/c/prefix target/c
-	$(MAKE) --no-print-directory dist
+	$(MAKE) --no-print-directory dist-c
 	tests/c/unpacked target/dist
 
 family: $(STAMPS)/package $(STAMPS)/node $(STAMPS)/c ## one session begun in Python, continued in Node and ended in C
@@ -111,9 +111,15 @@ install: ## make install PREFIX=<dir>: libraries, headers, pkg-config and CMake 
 	cargo build --quiet --release --locked -p turnwheel-ffi
 	ffi/packaging/install $(CARGO_OUT)/release $(or $(PREFIX),/usr/local)
 
-dist: ## a tarball for C and C++ users without Rust: target/dist/turnwheel-VERSION-MACHINE.tar.gz
+dist: dist-c dist-python ## what is published for C, C++ and Python
+
+dist-c: ## a tarball for C and C++ users without Rust: target/dist/turnwheel-VERSION-MACHINE.tar.gz
 	cargo build --quiet --release --locked -p turnwheel-ffi
 	ffi/packaging/dist $(CARGO_OUT)/release target/dist
+
+dist-python: $(STAMPS)/dist-tools ## a wheel and an sdist (VENDOR=1: with every Cargo source), tried in fresh venvs
+	$(BIN)/python bindings/python/packaging/dist target/dist/python $(if $(VENDOR),--vendor)
+	$(BIN)/python bindings/python/packaging/check target/dist/python
 
 samples: ## make samples DIR=<dir>: check any folder in the layout of tests/samples
 	@cargo run --quiet --locked -p turnwheel --example check_samples -- $(or $(DIR),tests/samples)
@@ -192,6 +198,10 @@ $(STAMPS)/tools: bindings/python/requirements-dev.txt | $(BIN)/python
 # What shows the pages that `python -m turnwheel html` writes.
 $(STAMPS)/browser: | $(STAMPS)/machine
 	@tests/machine-setup browser
+	@touch $@
+
+$(STAMPS)/dist-tools: bindings/python/requirements-dist.txt $(STAMPS)/tools
+	$(BIN)/python -m pip install --quiet -r bindings/python/requirements-dist.txt
 	@touch $@
 
 # The Python package is a release build: what users run is what is tested.
