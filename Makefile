@@ -66,7 +66,7 @@ test-node: $(STAMPS)/node ## the Node package: conformance, idioms, types, packa
 	cd bindings/node && node --test --test-reporter=dot tests/*.test.mjs
 	cd bindings/node && for node in $(OTHER_NODES); do \
 		$$node tests/conformance/run.mjs --decisions ../../tests/conformance/decisions ../../tests/conformance/scenarios && \
-		$$node --test --test-reporter=dot tests/idioms.test.mjs tests/extras.test.mjs tests/stores.test.mjs tests/hosting.test.mjs tests/cases.test.mjs tests/memory.test.mjs || exit 1; \
+		$$node --test --test-reporter=dot tests/idioms.test.mjs tests/extras.test.mjs tests/stores.test.mjs tests/routes.test.mjs tests/view.test.mjs tests/hosting.test.mjs tests/cases.test.mjs tests/memory.test.mjs || exit 1; \
 	done
 
 test-c: $(STAMPS)/c ## C and C++: conformance, headers, examples, build systems

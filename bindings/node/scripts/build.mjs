@@ -45,7 +45,7 @@ function buildTypeScript() {
   rmSync(join(here, 'dist'), { recursive: true, force: true });
   run(process.execPath, join(dirname(require.resolve('typescript/package.json')), 'bin', 'tsc'), '-p', '.');
   // One module serves both kinds of program, so that they share classes and state.
-  for (const entry of ['index', 'testing']) {
+  for (const entry of ['index', 'testing', 'view']) {
     const text = readFileSync(join(here, 'dist', `${entry}.js`), 'utf8');
     const found = text.matchAll(/defineProperty\(exports, "(\w+)"|^exports\.(\w+) = (?!.*void 0)/gm);
     const names = [...new Set([...found].map(([, a, b]) => a ?? b))];

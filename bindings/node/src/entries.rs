@@ -298,48 +298,6 @@ pub fn prompt(arguments: &Arguments) -> Option<Js> {
     })
 }
 
-/// `model(core, ctx, provider, options, stream) -> registration`: a built-in adapter, or one that JavaScript writes, of
-/// which `options` say what is known of its models.
-pub fn model(arguments: &Arguments) -> Option<Js> {
-    call(arguments, |host| {
-        let ctx = host.get::<Context>(arguments.key(1))?;
-        let value = json_at(arguments, 3)?;
-        let options = Options::new(&value, "a model adapter")?;
-        let provider = arguments.text(2);
-        let registration = match callback(host, arguments, 4) {
-            None => ctx.llm().register(&provider, RcAdapter(host::adapter(options)?))?,
-            Some(stream) => {
-                let mut adapter = stream.adapter();
-                for (name, info) in options.members("models")?.iter() {
-                    let known = host::model_info(Options::new(info, &format!("model `{name}`"))?)?;
-                    adapter = adapter.model(name, known);
-                }
-                options.finish()?;
-                ctx.llm().register(&provider, adapter)?
-            }
-        };
-        Ok(registered(host, arguments, registration))
-    })
-}
-
-/// An adapter that is shared already.
-struct RcAdapter(Rc<dyn turnwheel::llm::Adapter>);
-
-impl turnwheel::llm::Adapter for RcAdapter {
-    fn model_info(
-        &self,
-        provider: &str,
-        model: &str,
-        signal: &Signal,
-    ) -> turnwheel::runtime::LocalBoxFuture<Result<turnwheel::llm::ModelInfo>> {
-        self.0.model_info(provider, model, signal)
-    }
-
-    fn stream(&self, request: turnwheel::llm::ModelRequest) -> turnwheel::llm::ChunkStream {
-        self.0.stream(request)
-    }
-}
-
 /// `selection(core, ctx, choice?) -> selection`: lets a choice of route rule the agent of a context.
 pub fn selection(arguments: &Arguments) -> Option<Js> {
     call(arguments, |host| {

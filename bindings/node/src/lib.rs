@@ -8,10 +8,12 @@ mod agent_entries;
 mod callbacks;
 mod entries;
 mod host;
+mod log_entries;
 mod logs;
 mod promises;
 mod raw;
 mod realm;
+mod route_entries;
 mod rule_entries;
 mod session_entries;
 mod stores;
@@ -57,7 +59,9 @@ exported! {
     "startAgents": entries::start_agents,
     "toolSchemas": entries::tool_schemas,
     "prompt": entries::prompt,
-    "model": entries::model,
+    "model": route_entries::model,
+    "retry": route_entries::retry,
+    "fallback": route_entries::fallback,
     "selection": entries::selection,
     "select": entries::select,
     "openAgent": entries::open_agent,
@@ -127,6 +131,12 @@ exported! {
     "storeCases": stores::store_cases,
     "checkStore": stores::check_store,
     "jsonl": stores::jsonl,
+    "viewList": log_entries::list,
+    "viewRead": log_entries::read,
+    "viewRelease": log_entries::release,
+    "viewSource": log_entries::ask,
+    "viewFacts": log_entries::facts,
+    "viewRender": log_entries::render,
 }
 
 /// Called when Node loads the module, once in each environment.

@@ -70,7 +70,7 @@ test('case 157: the types are complete, strict, and true to the module', async (
   for (const name of files) writeFileSync(join(project, name), readFileSync(join(packageRoot, 'tests', 'types', name)));
   writeFileSync(join(project, 'tsconfig.json'), JSON.stringify({ compilerOptions, files }));
   await succeeds(bin('tsc'), ['-p', project]);
-  for (const [entry, module] of [['index', 'turnwheel'], ['testing', 'turnwheel/testing']]) {
+  for (const [entry, module] of [['index', 'turnwheel'], ['testing', 'turnwheel/testing'], ['view', 'turnwheel/view']]) {
     const text = readFileSync(join(packageRoot, 'dist', `${entry}.d.ts`), 'utf8');
     const declared = [...text.matchAll(/^export (?:declare (?:const|class|function) (\w+)|\{ ([^}]*) \} from)/gm)];
     const values = declared.flatMap(([, own, list]) => (own ? [own] : list.split(', ').filter((name) => !name.startsWith('type '))));

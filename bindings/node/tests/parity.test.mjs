@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import * as turnwheel from 'turnwheel';
 import * as testing from 'turnwheel/testing';
+import * as view from 'turnwheel/view';
 import { packageRoot, projectRoot } from './support/env.mjs';
 
 const table = readFileSync(join(projectRoot, 'tests', 'parity', 'hosts.md'), 'utf8');
@@ -17,9 +18,10 @@ const declarations = readdirSync(types).filter((name) => name.endsWith('.d.ts'))
 
 /** Whether a name exists: as a value, or as a type and its members. */
 function exists(name) {
-  const [owner, member] = name.split('.');
-  if (owner === 'testing') return testing[member] !== undefined;
-  const value = turnwheel[owner];
+  const [first, ...rest] = name.split('.');
+  const module = { testing, view }[first];
+  const [owner, member] = module === undefined ? [first, ...rest] : rest;
+  const value = (module ?? turnwheel)[owner];
   if (typeof value === 'function' && member !== undefined) return member in value.prototype;
   if (value !== undefined) return true;
   const declared = declarations.match(new RegExp(`^export (?:interface|type) ${owner}\\b[^]*?\\n(?=\\}|export|/\\*\\*)`, 'm'));
@@ -36,7 +38,7 @@ test('every name of the Node column exists, and a row without one says why', () 
 });
 
 test('every public value is in the table, or part of something that is', () => {
-  const parts = ['AbortError', 'ModelError', 'TurnwheelError', 'BuiltInAdapter', 'EventStream', 'ModelSelection', 'Registrar', 'Scope', 'ToolResult', 'onWarning', 'repeated', 'textOf', 'texts'];
+  const parts = ['AbortError', 'ModelError', 'TurnwheelError', 'BuiltInAdapter', 'ModelDouble', 'EventStream', 'ModelSelection', 'Registrar', 'Scope', 'ToolResult', 'onWarning', 'repeated', 'textOf', 'texts'];
   const named = new Set(rows.flatMap((row) => [...row[column].matchAll(/`(\w+)/g)].map(([, name]) => name)));
   const missing = Object.keys(turnwheel).filter((name) => name !== 'default' && !named.has(name) && !parts.includes(name));
   assert.deepEqual(missing, []);

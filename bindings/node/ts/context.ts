@@ -4,7 +4,7 @@ import type { Agent } from './agent.js';
 import { asNobody, Core } from './core.js';
 import { TurnwheelError } from './errors.js';
 import type { SessionHeader } from './json.js';
-import type { Adapter, BuiltInAdapter, ModelInfos } from './models.js';
+import type { AnyAdapter, FallbackRoute, RouteOptions } from './models.js';
 import { native } from './native.js';
 import { Registrar, type Registration } from './registrar.js';
 import type { Session } from './session.js';
@@ -87,8 +87,18 @@ export class Models {
   }
 
   /** Registers a route: `openAIChat({…})`, `scripted(…)`, or an async generator function of the request. */
-  register(provider: string, adapter: BuiltInAdapter | Adapter, infos: ModelInfos = {}): Registration {
-    return this.#registrar.model(provider, adapter, infos);
+  register(provider: string, adapter: AnyAdapter, options: RouteOptions = {}): Registration {
+    return this.#registrar.model(provider, adapter, options);
+  }
+
+  /** Carries out the retry policies of routes: a request that failed is sent again, in the same step. */
+  retry(): Registration {
+    return this.#registrar.retryRequests();
+  }
+
+  /** Lets a request that failed for good go to the next of these routes. */
+  fallback(...routes: FallbackRoute[]): Registration {
+    return this.#registrar.fallBack(routes);
   }
 }
 

@@ -26,6 +26,7 @@ export type {
 export type * from './json.js';
 export {
   BuiltInAdapter,
+  ModelDouble,
   anthropicMessages,
   openAIChat,
   openAIResponses,
@@ -33,11 +34,15 @@ export {
   scripted,
   type Adapter,
   type AnthropicMessagesOptions,
+  type AnyAdapter,
+  type FallbackRoute,
   type HttpOptions,
   type ModelInfo,
   type ModelInfos,
   type OpenAIChatOptions,
   type OpenAIResponsesOptions,
+  type RetryPolicy,
+  type RouteOptions,
   type ScriptedReply,
 } from './models.js';
 export { ModelSelection, Registrar, Scope, type AgentOptions, type ModelChoice, type PromptText, type Registration } from './registrar.js';

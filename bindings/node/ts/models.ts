@@ -341,13 +341,75 @@ function adapterCallback(adapter: Adapter): Callback {
   };
 }
 
-/** @internal */
-export function registerModel(core: Core, ctx: number, provider: string, adapter: BuiltInAdapter | Adapter, infos: ModelInfos): number {
-  if (adapter instanceof BuiltInAdapter) {
-    return native.model(core.id, ctx, provider, JSON.stringify({ kind: adapter.kind, ...adapter.options, ...infos }), 0);
+/** When a failed request is sent again, once {@link Models.retry} is asked for. */
+export interface RetryPolicy {
+  /** `always` retries whatever fails, for ever. */
+  mode?: 'normal' | 'always';
+  maxRetries?: number;
+  retryableCodes?: string[];
+  initialDelayMs?: number;
+  maxDelayMs?: number;
+  /** How much of a delay is random, from 0 to 1. */
+  jitterRatio?: number;
+}
+
+/** Options of a model route. */
+export interface RouteOptions extends ModelInfos {
+  retry?: RetryPolicy;
+  /** Shared by every agent of the context that uses the route. */
+  requestsPerMinute?: number;
+  tokensPerMinute?: number;
+}
+
+/** A route to go to when one has failed for good. */
+export interface FallbackRoute {
+  provider: string;
+  model: string;
+  reasoningEffort?: string;
+  temperature?: number;
+  maxTokens?: number;
+  stop?: string[];
+}
+
+/** A double for a model, of `turnwheel/testing`. */
+export class ModelDouble {
+  /** Which one it is: `faulty`, `record` or `replay`. */
+  readonly kind: string;
+  /** @internal */
+  readonly options: object;
+  /** @internal */
+  readonly inner: AnyAdapter | undefined;
+
+  /** @internal */
+  constructor(options: { kind: string }, inner?: AnyAdapter) {
+    this.kind = options.kind;
+    this.options = options;
+    this.inner = inner;
+  }
+}
+
+/** What answers requests: an adapter that comes with the runtime, one of your own, or a double. */
+export type AnyAdapter = BuiltInAdapter | Adapter | ModelDouble;
+
+/** Calls `use` with an adapter as native code takes it, for as long as that takes. */
+function adapterFor<T>(core: Core, adapter: AnyAdapter, infos: ModelInfos, use: (value: object) => T): T {
+  if (adapter instanceof BuiltInAdapter) return use({ kind: adapter.kind, ...adapter.options, ...infos });
+  if (adapter instanceof ModelDouble) {
+    const { inner, options } = adapter;
+    if (inner === undefined) return use({ double: options });
+    return adapterFor(core, inner, infos, (inner) => use({ double: options, inner }));
   }
   if (typeof adapter !== 'function') {
     throw invalid('an adapter is openAIChat({…}), scripted(…) or an async generator function of the request');
   }
-  return core.keepFor(registered(adapterCallback(adapter)), (id) => native.model(core.id, ctx, provider, JSON.stringify(infos), id));
+  return core.keepFor(registered(adapterCallback(adapter)), (own) => use({ own, ...infos }));
+}
+
+/** @internal */
+export function registerModel(core: Core, ctx: number, provider: string, adapter: AnyAdapter, options: RouteOptions): number {
+  const { models, ...route } = options;
+  const infos = models === undefined ? {} : { models };
+  return adapterFor(core, adapter, infos, (value) =>
+    native.model(core.id, ctx, provider, JSON.stringify(value), JSON.stringify(route)),
+  );
 }

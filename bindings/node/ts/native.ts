@@ -27,7 +27,9 @@ export interface Native {
   startAgents(core: number, ctx: number, entries: string): void;
   toolSchemas(core: number, ctx: number): string;
   prompt(core: number, ctx: number, input: string, compute: number): number | undefined;
-  model(core: number, ctx: number, provider: string, options: string, stream: number): number;
+  model(core: number, ctx: number, provider: string, adapter: string, route: string): number;
+  retry(core: number, ctx: number): number;
+  fallback(core: number, ctx: number, routes: string): number;
   selection(core: number, ctx: number, choice: string): number;
   select(core: number, selection: number, choice: string): void;
   openAgent(core: number, promise: number, ctx: number, id: string, options: string, setup: number, signal: number, seat: number, context: number): void;
@@ -95,6 +97,12 @@ export interface Native {
   schemaOfShorthand(shorthand: string): string;
   copySession(core: number, promise: number, store: string, id: string, imports: boolean): void;
   storeCases(): string;
+  viewList(path: string, after: string | undefined, limit: number): string;
+  viewRead(path: string, id: string | undefined): number;
+  viewRelease(log: number): void;
+  viewSource(path: string, question: string, id: string | undefined): string;
+  viewFacts(log: number): string;
+  viewRender(log: number, asPage: boolean, options: string): string;
   checkStore(core: number, promise: number, name: string, open: number): void;
   jsonl(core: number, promise: number, path: string, compressed: boolean, question: string, id: string): void;
 }

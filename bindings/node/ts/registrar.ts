@@ -7,7 +7,7 @@ import { noticeObject, type EventName, type Listener, type ListenOptions } from 
 import type { Agent } from './agent.js';
 import { invalid } from './errors.js';
 import type { SessionHeader, ToolSchema } from './json.js';
-import { registerModel, type Adapter, type BuiltInAdapter, type ModelInfos } from './models.js';
+import { registerModel, type AnyAdapter, type FallbackRoute, type RouteOptions } from './models.js';
 import { typeNames } from './core.js';
 import { native } from './native.js';
 import { LogEvent, type Event, type Session } from './session.js';
@@ -283,8 +283,18 @@ export abstract class Registrar {
   }
 
   /** Registers a model route. */
-  model(provider: string, adapter: BuiltInAdapter | Adapter, infos: ModelInfos = {}): Registration {
-    return new Registered(this.core, registerModel(this.core, this.ctx, provider, adapter, infos));
+  model(provider: string, adapter: AnyAdapter, options: RouteOptions = {}): Registration {
+    return new Registered(this.core, registerModel(this.core, this.ctx, provider, adapter, options));
+  }
+
+  /** @internal */
+  retryRequests(): Registration {
+    return new Registered(this.core, native.retry(this.core.id, this.ctx));
+  }
+
+  /** @internal */
+  fallBack(routes: FallbackRoute[]): Registration {
+    return new Registered(this.core, native.fallback(this.core.id, this.ctx, JSON.stringify(routes)));
   }
 
   /** Lets a choice of route rule the agent: through an agent or in its setup. */

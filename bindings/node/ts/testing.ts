@@ -1,4 +1,4 @@
-// What the author of a store runs: the same cases that the runtime's own stores are held to.
+// Doubles for models, and what the author of a store runs: the same cases that the runtime's own stores are held to.
 //
 //   import { storeSuite } from 'turnwheel/testing';
 //   const report = await storeSuite(() => new MyStore('test.db'));
@@ -8,6 +8,8 @@
 import { Context } from './context.js';
 import { plain } from './core.js';
 import { TurnwheelError } from './errors.js';
+import type { Failure } from './json.js';
+import { ModelDouble, type AnyAdapter } from './models.js';
 import { native } from './native.js';
 import { storeFor, type AnyStore } from './stores.js';
 
@@ -82,4 +84,31 @@ export async function storeSuite(open: OpenStore): Promise<Report> {
     }
   }
   return new Report(cases);
+}
+
+/** What happens to one answer of a {@link faulty} model; `after` so many chunks. */
+export type Fault =
+  | { kind: 'none' }
+  /** Nothing comes any more, until the request is cancelled. */
+  | { kind: 'stall'; after?: number }
+  /** The stream ends without an end. */
+  | { kind: 'cut'; after?: number }
+  /** The answer fails. */
+  | { kind: 'fail'; after?: number; failure: Failure }
+  /** Every delta comes in pieces of one character. */
+  | { kind: 'crumble' };
+
+/** A model whose answers break as told, one fault an answer; those behind the last are whole. */
+export function faulty(adapter: AnyAdapter, ...faults: Fault[]): ModelDouble {
+  return new ModelDouble({ kind: 'faulty', faults }, adapter);
+}
+
+/** Records what a model is asked and answers into a file, for {@link replayed}. */
+export function recorded(path: string, adapter: AnyAdapter): ModelDouble {
+  return new ModelDouble({ kind: 'record', path }, adapter);
+}
+
+/** A model that answers from a recorded file, and opens no socket. */
+export function replayed(path: string): ModelDouble {
+  return new ModelDouble({ kind: 'replay', path });
 }

@@ -41,4 +41,4 @@ pub use results::{
 };
 pub use routes::{fallback_route, model_double, retry_policy, route_options};
 pub use stores::{HostStore, StoreCall, StoreObject, copied_value};
-pub use view::{session_html, session_text};
+pub use view::{log_html, log_text, session_html, session_text};

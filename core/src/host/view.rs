@@ -3,24 +3,34 @@
 use super::Options;
 use crate::error::{Code, Error, Result};
 use crate::json::Value;
-use crate::session::Session;
+use crate::session::{Event, Session, SessionHeader};
 use crate::view::{HtmlOptions, Price, Prices, TextOptions, render_html, render_text};
+use std::sync::Arc;
 
 /// The page of a session as it is now. `{"prices": {"provider/model": {"input", "output", "cacheRead"?, "cacheWrite"?}}?}`,
 /// each the cost of a million tokens.
 pub fn session_html(session: &Session, options: &Value) -> Result<String> {
+    log_html(session.header(), &session.events_from(0), options)
+}
+
+/// As [`session_html`], of a log that was read.
+pub fn log_html(header: &SessionHeader, events: &[Arc<Event>], options: &Value) -> Result<String> {
     let options = Options::new(options, "a page")?;
     let page = HtmlOptions { prices: prices(&options)? };
     options.finish()?;
     let mut out = Vec::new();
-    render_html(session.header(), &session.events_from(0), &page, &mut out, &mut |_, _| {})
-        .expect("memory takes what is written");
+    render_html(header, events, &page, &mut out, &mut |_, _| {}).expect("memory takes what is written");
     Ok(String::from_utf8(out).expect("renderers write text"))
 }
 
 /// The timeline of a session as it is now, as text. `prices` as for a page; `full` shows every text whole, `color` uses the
 /// colours of a terminal.
 pub fn session_text(session: &Session, options: &Value) -> Result<String> {
+    log_text(session.header(), &session.events_from(0), options)
+}
+
+/// As [`session_text`], of a log that was read.
+pub fn log_text(header: &SessionHeader, events: &[Arc<Event>], options: &Value) -> Result<String> {
     let options = Options::new(options, "a timeline")?;
     let timeline = TextOptions {
         color: options.flag("color", false)?,
@@ -29,8 +39,7 @@ pub fn session_text(session: &Session, options: &Value) -> Result<String> {
     };
     options.finish()?;
     let mut out = Vec::new();
-    render_text(session.header(), &session.events_from(0), timeline, &mut out, &mut |_, _| {})
-        .expect("memory takes what is written");
+    render_text(header, events, timeline, &mut out, &mut |_, _| {}).expect("memory takes what is written");
     Ok(String::from_utf8(out).expect("renderers write text"))
 }
 
