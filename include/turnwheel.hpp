@@ -485,6 +485,8 @@ class agent : public shared<tw_agent, tw_agent_retain, tw_agent_release> {
     inline result<tw::context> context() const;
     result<tw::session> session() const { return detail::make<tw::session>(tw_agent_session, get()); }
     tw::inbox inbox() const { return tw::inbox(get()); }
+    /// The messages waiting in `next-turn` or `next-step`, as a JSON list.
+    result<buffer> pending(std::string_view target) const { return inbox().pending(target); }
     /// `message` is JSON: a string, or a message. The result is its id.
     result<buffer> send(std::string_view message, std::string_view target, bool wakeup) const {
         return detail::make<buffer>(tw_agent_send, get(), view(message), view(target), wakeup ? 1 : 0);
