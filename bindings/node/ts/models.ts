@@ -381,7 +381,7 @@ export class ModelDouble {
   readonly inner: AnyAdapter | undefined;
 
   /** @internal */
-  constructor(options: { kind: string }, inner?: AnyAdapter) {
+  constructor(options: { kind: string; [name: string]: unknown }, inner?: AnyAdapter) {
     this.kind = options.kind;
     this.options = options;
     this.inner = inner;
