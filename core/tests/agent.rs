@@ -740,3 +740,70 @@ fn tool_8_bodies_go_on_while_the_policy_of_a_later_call_waits() {
     settle(&ctx);
     assert_eq!(turn_ends(&agent), [TurnEndReason::Completed]);
 }
+
+#[test]
+fn a_01_to_a_03_a_delivery_that_was_refused_after_its_send_returned_is_told_to_whoever_waits() {
+    let ctx = context(hello());
+    let agent = open(&ctx, "a");
+    let refusing = Rc::new(Cell::new(false));
+    let flag = refusing.clone();
+    ctx.check_events(move |_, event| {
+        let late = flag.get() && format!("{:?}", event.data).contains("late");
+        if late { Err(turnwheel::Error::host("refused")) } else { Ok(()) }
+    })
+    .expect("registered");
+    let told: Rc<RefCell<Vec<String>>> = Rc::default();
+    let (outside, log, late, once) = (ctx.clone(), told.clone(), agent.clone(), Cell::new(true));
+    ctx.on(NoticeKind::SessionEvent, move |notice| {
+        let at_the_end = matches!(notice, turnwheel::Notice::SessionEvent { event, .. } if event.kind() == "turn/end");
+        if !at_the_end || !once.replace(false) {
+            return Ok(());
+        }
+        refusing.set(true);
+        // Sent and waited for by nobody's turn. The checks refuse both when the publication under way is over.
+        outside.without_initiator(|| -> turnwheel::Result<()> {
+            let mut stream = late.stream(Message::user_text("s1", "late, streamed"))?;
+            let receipt = late.followup(Message::user_text("s2", "late, sent"))?;
+            let (streamed, durable) = (log.clone(), log.clone());
+            outside.runtime().spawn(async move {
+                let error = stream.next().await.expect("an end").expect_err("refused");
+                streamed.borrow_mut().push(format!("stream {}", error.code().as_str()));
+            });
+            outside.runtime().spawn(async move {
+                let error = receipt.durable().await.expect_err("refused");
+                durable.borrow_mut().push(format!("durable {}", error.code().as_str()));
+            });
+            Ok(())
+        })?
+    })
+    .expect("registered");
+    agent.followup("first").expect("accepted");
+    settle(&ctx);
+    told.borrow_mut().sort();
+    assert_eq!(*told.borrow(), ["durable NOT_REGISTERED", "stream NOT_REGISTERED"]);
+    let error = ctx.runtime().block_on(agent.receipt("never sent").durable()).expect_err("nothing to wait for");
+    assert_eq!(error.code().as_str(), "NOT_REGISTERED");
+}
+
+#[test]
+fn a_01_a_turn_that_ended_well_without_taking_a_prompt_is_why_that_prompt_waits() {
+    let ctx = context(hello());
+    let first = Cell::new(true);
+    ctx.waterfall::<PreStep, _>(move |step, next| {
+        if first.replace(false) {
+            step.messages.borrow_mut().clear();
+        }
+        async move { next.call().await }
+    })
+    .expect("registered");
+    let agent = open(&ctx, "a");
+    agent.followup(Message::user_text("q1", "one")).expect("accepted");
+    let second = agent.followup(Message::user_text("q2", "two")).expect("accepted");
+    settle(&ctx);
+    let why = Parked::TurnEnded { turn: 1, reason: TurnEndReason::Completed };
+    let parked = Some(ReceiptState::Pending { target: InboxTarget::NextTurn, parked: Some(why) });
+    assert_eq!(second.state(), parked);
+    // Put in place of itself it has waited all the same.
+    agent.inbox().replace("q2", Message::user_text("q2", "two, in other words").into()).expect("replaced");
+    assert_eq!(second.state(), parked);
+}

@@ -258,3 +258,85 @@ fn def_1_a_tool_says_what_a_user_interface_shows_of_its_calls_and_answers_and_th
     assert_eq!(scope.ctx().tools().present_call("t", &json!({})).expect("not visible here"), None);
     assert_eq!(tools.schemas()[0].description(), "", "what the model sees is name, description and parameters");
 }
+
+#[test]
+fn ctx_16_and_23_an_observer_that_removes_a_plug_in_as_it_is_mounted_reaches_that_mount() {
+    let ctx = Context::new();
+    let definition = PluginDefinition::new(&[], |_| async { Ok(()) });
+    let (inside, removed) = (ctx.clone(), definition.clone());
+    ctx.on_plugin(move |change| {
+        if matches!(change, turnwheel::context::PluginChange::Mounted(_)) {
+            inside.runtime().spawn(inside.unmount(&removed));
+        }
+        Ok(())
+    })
+    .expect("registered");
+    let plugin = ctx.mount(&definition).expect("mounted");
+    settle(&ctx);
+    assert_eq!(plugin.state(), PluginState::Disposed);
+}
+
+#[test]
+fn a_plug_in_that_removes_itself_in_its_body_is_gone_when_the_body_has_returned() {
+    let ctx = Context::new();
+    let slot: Rc<std::cell::RefCell<Option<PluginDefinition>>> = Rc::default();
+    let own = slot.clone();
+    let definition = PluginDefinition::new(&[], move |ctx: Context| {
+        let definition = own.borrow().clone().expect("there");
+        async move {
+            ctx.unmount(&definition).await;
+            Ok(())
+        }
+    });
+    *slot.borrow_mut() = Some(definition.clone());
+    let plugin = ctx.mount(&definition).expect("mounted");
+    settle(&ctx);
+    assert_eq!(plugin.state(), PluginState::Disposed);
+    ctx.runtime().block_on(ctx.close()).expect("closed");
+    slot.borrow_mut().take();
+}
+
+#[test]
+fn lay_6_and_evt_14_what_a_view_says_of_itself_does_not_go_on_to_what_is_opened_through_it() {
+    let ctx = agents::context(hello());
+    let log = Log::default();
+    let heard = log.clone();
+    ctx.on(NoticeKind::ToolsChanged, move |_| {
+        note(&heard, "changed");
+        Ok(())
+    })
+    .expect("registered");
+    let saved = log.clone();
+    ctx.on_event(move |_: &Saved| {
+        note(&saved, "saved");
+        Ok(None)
+    })
+    .expect("registered");
+    let agent = open(&ctx.quiet().received_by(|_| false), "a");
+    let own = agent.ctx().expect("live");
+    own.tools().register(tool()).expect("registered");
+    own.emit_event(Saved).expect("heard");
+    assert_eq!(take(&log), ["changed", "saved"]);
+}
+
+#[test]
+fn evt_12_what_a_check_registers_hears_the_dispatch_that_was_checked() {
+    let ctx = agents::context(hello());
+    let agent = open(&ctx, "a");
+    let (log, done) = (Log::default(), Rc::new(Cell::new(false)));
+    let (inside, heard) = (ctx.clone(), log.clone());
+    ctx.check_dispatches(move |dispatch| {
+        if dispatch.name == "agent/inbox/inserted" && !done.replace(true) {
+            let heard = heard.clone();
+            inside.on(NoticeKind::Inserted, move |_| {
+                note(&heard, "inserted");
+                Ok(())
+            })?;
+        }
+        Ok(())
+    })
+    .expect("registered");
+    agent.followup("hi").expect("accepted");
+    assert_eq!(take(&log), ["inserted"]);
+    ctx.runtime().block_on(agent.when_idle()).expect("idle");
+}

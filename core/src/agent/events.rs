@@ -425,16 +425,21 @@ impl Hub {
         if channel.is_empty() && self.dispatch_checks.is_empty() {
             return;
         }
-        let listeners = channel.snapshot(scopes, scope);
-        if listeners.is_empty() && self.dispatch_checks.is_empty() {
-            return;
-        }
-        let notice = make();
-        if let Err(error) = self.check_dispatch(scopes, scope, DispatchMode::Emit, kind.as_str(), &notice) {
-            // What is notified of has happened, and whoever notifies has no way to fail.
-            tracing::error!(target: "turnwheel", event = kind.as_str(), "a check keeps it from being heard: {error:?}");
-            return;
-        }
+        let (notice, listeners) = if self.dispatch_checks.is_empty() {
+            let listeners = channel.snapshot(scopes, scope);
+            if listeners.is_empty() {
+                return;
+            }
+            (make(), listeners)
+        } else {
+            let notice = make();
+            if let Err(error) = self.check_dispatch(scopes, scope, DispatchMode::Emit, kind.as_str(), &notice) {
+                // What is notified of has happened, and whoever notifies has no way to fail.
+                tracing::error!(target: "turnwheel", event = kind.as_str(), "a check keeps it from being heard: {error:?}");
+                return;
+            }
+            (notice, channel.snapshot(scopes, scope))
+        };
         let _notifying = Notifying::new(&self.notifying);
         let mut at = 0;
         while let Some((listener, after)) = listeners.next(at, channel) {

@@ -48,13 +48,13 @@ pub enum ReceiptState {
 /// Why nothing is going to read a pending message before the next wake.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Parked {
-    /// It did not ask to wake, as with `inject`, and nothing else did.
+    /// No turn was asked for since it came, as with `inject`, or the one asked for was cancelled before it opened.
     NotWoken,
     /// An earlier life of the session accepted it; resuming wakes nobody.
     Resumed,
     /// The turn under way is ending and takes nothing more.
     TurnEnding,
-    /// It waited when this turn ended, and not as completed.
+    /// It waited when this turn ended, and the turn was not followed by another.
     TurnEnded {
         /// The turn.
         turn: u64,
@@ -111,7 +111,7 @@ impl Receipt {
             return if earlier { Parked::Resumed } else { Parked::NotWoken };
         }
         let waited = span.and_then(|span| span.end).is_some_and(|end| end > inserted);
-        match ended.filter(|reason| waited && *reason != TurnEndReason::Completed) {
+        match ended.filter(|_| waited) {
             Some(reason) => Parked::TurnEnded { turn, reason },
             None => Parked::NotWoken,
         }
@@ -135,6 +135,13 @@ impl Receipt {
     }
 
     fn check_waitable(&self, is_accepted: bool) -> Result<()> {
+        self.check_known(is_accepted)?;
+        self.agent.check_no_self_wait()
+    }
+
+    /// Fails when nothing will ever become of the message: its agent is gone, or the session did not and will not accept
+    /// it, as when a check refused a delivery from inside an observer (D-02).
+    fn check_known(&self, is_accepted: bool) -> Result<()> {
         if self.agent.0.ctx.borrow().is_none() {
             return Err(self.agent.disposed());
         }
@@ -142,7 +149,7 @@ impl Receipt {
             let message = format!("session {:?} never accepted a message {:?}", self.agent.id(), self.id);
             return Err(Error::new(Code::NotRegistered, message).with("id", self.id.as_str()));
         }
-        self.agent.check_no_self_wait()
+        Ok(())
     }
 
     /// The error of whoever owns this prompt and waits for it, once it is parked: nothing is going to read it.
@@ -150,14 +157,23 @@ impl Receipt {
         let state = self.agent.state().ok()?;
         let waits = state.phase == "idle" && self.agent.0.stage.get() == Stage::Live && state.parked.contains(&self.id);
         waits.then(|| {
-            let message = "the turn before this prompt failed, was blocked, was cancelled or spent its budget, and the \
-                queue is parked; the prompt is withdrawn, so send it again";
+            let message = "nothing is going to take this prompt: the turn before it failed, was blocked, was cancelled, \
+                spent its budget or entered nothing, and the queue is parked; the prompt is withdrawn, so send it again";
             Error::new(Code::Parked, message).with("id", self.id.as_str())
         })
     }
 
-    /// Resolves when the insertion is on stable storage (A-02); at once without a store.
+    /// Resolves when the insertion is on stable storage (A-02); at once without a store. Fails with `NOT_REGISTERED` for
+    /// a message that the session never accepted.
     pub async fn durable(&self) -> Result<()> {
+        std::future::poll_fn(|context| {
+            if self.agent.session().delivery(&self.id).is_some() {
+                return Poll::Ready(Ok(()));
+            }
+            self.agent.session().watch(context);
+            self.check_known(false).map_or_else(|error| Poll::Ready(Err(error)), |()| Poll::Pending)
+        })
+        .await?;
         self.agent.flush().await
     }
 }
@@ -359,6 +375,10 @@ impl EventStream {
             Some(Delivery::Discarded { .. }) => {
                 self.done = true;
                 return Poll::Ready(Some(Err(discarded(&self.receipt.id))));
+            }
+            None if let Err(error) = self.receipt.check_known(false) => {
+                self.done = true;
+                return Poll::Ready(Some(Err(error)));
             }
             Some(Delivery::Pending { .. }) | None => {
                 // A claim that was undone is pending again: begin anew with the turn that takes it next.

@@ -78,12 +78,13 @@ impl Context {
 
     /// The context of a new scope with a fiber of its own.
     pub(crate) fn scoped(&self, scope: ScopeKey, agent: Weak<AgentInner>) -> Self {
-        Self { fiber: Fiber::new(), scope: Some(scope), agent, ..self.clone() }
+        Self { scope: Some(scope), agent, ..self.with_fiber(Fiber::new()) }
     }
 
-    /// The same view with another owner.
+    /// The same view with another owner. How its registrations are announced and who receives what it dispatches is of this
+    /// very view and does not go on.
     fn with_fiber(&self, fiber: Rc<Fiber>) -> Self {
-        Self { fiber, ..self.clone() }
+        Self { fiber, receives: None, quiet: false, ..self.clone() }
     }
 
     /// The shared root.

@@ -54,6 +54,8 @@ pub struct Plugin {
     using: RefCell<Vec<u64>>,
     disposing: Cell<bool>,
     changed: WakerSet,
+    /// The task that runs the body.
+    supervisor: Cell<Option<u64>>,
 }
 
 /// A plug-in to mount more than once. Clones are the same plug-in.
@@ -81,11 +83,12 @@ impl PluginDefinition {
 impl Context {
     /// Mounts a plug-in once more: each mount has a life of its own (CTX-23).
     pub fn mount(&self, definition: &PluginDefinition) -> Result<Rc<Plugin>> {
-        let plugin = self.mount_body(definition.0.requires.clone(), definition.0.body.clone())?;
-        let mut mounts = definition.0.mounts.borrow_mut();
-        mounts.retain(|mount| mount.upgrade().is_some_and(|mount| mount.state() != PluginState::Disposed));
-        mounts.push(Rc::downgrade(&plugin));
-        Ok(plugin)
+        let known = |plugin: &Rc<Plugin>| {
+            let mut mounts = definition.0.mounts.borrow_mut();
+            mounts.retain(|mount| mount.upgrade().is_some_and(|mount| mount.state() != PluginState::Disposed));
+            mounts.push(Rc::downgrade(plugin));
+        };
+        self.mount_body(definition.0.requires.clone(), definition.0.body.clone(), known)
     }
 
     /// Disposes every mount of a plug-in under this root, wherever it was mounted (CTX-23). Resolves when all are gone.
@@ -130,10 +133,10 @@ impl Context {
         body: impl Fn(Context) -> F + 'static,
     ) -> Result<Rc<Plugin>> {
         let body: Rc<Body> = Rc::new(move |ctx| Box::pin(body(ctx)));
-        self.mount_body(services.iter().map(|name| (*name).to_owned()).collect(), body)
+        self.mount_body(services.iter().map(|name| (*name).to_owned()).collect(), body, |_| ())
     }
 
-    fn mount_body(&self, requires: Vec<String>, body: Rc<Body>) -> Result<Rc<Plugin>> {
+    fn mount_body(&self, requires: Vec<String>, body: Rc<Body>, known: impl Fn(&Rc<Plugin>)) -> Result<Rc<Plugin>> {
         self.fiber().check()?;
         let plugin = Rc::new(Plugin {
             root: Rc::downgrade(self.root()),
@@ -143,7 +146,9 @@ impl Context {
             using: RefCell::default(),
             disposing: Cell::new(false),
             changed: WakerSet::default(),
+            supervisor: Cell::new(None),
         });
+        known(&plugin);
         self.root().services.watch(&plugin);
         let owned = plugin.clone();
         let registration = self.fiber().own(Cleanup::Async(Box::new(move || Box::pin(owned.dispose()))));
@@ -203,18 +208,25 @@ impl Plugin {
         })
     }
 
-    /// Undoes what it registered and forgets it; all callers share one completion.
+    /// Undoes what it registered and forgets it; all callers share one completion. Awaited inside its own body it is a
+    /// request that is met when the body has returned: waiting would never end.
     pub fn dispose(self: &Rc<Self>) -> impl Future<Output = ()> + use<> {
         self.disposing.set(true);
         self.changed.wake_all();
         let plugin = self.clone();
         std::future::poll_fn(move |context| {
-            if plugin.state.get() == PluginState::Disposed {
+            if plugin.state.get() == PluginState::Disposed || plugin.runs_here() {
                 return Poll::Ready(());
             }
             plugin.changed.register(context);
             Poll::Pending
         })
+    }
+
+    /// Whether the code under way is its own body.
+    fn runs_here(&self) -> bool {
+        let current = self.root.upgrade().and_then(|root| root.runtime.current_task());
+        self.state.get() == PluginState::Loading && current.is_some() && current == self.supervisor.get()
     }
 
     pub(super) fn requirements_changed(&self) {
@@ -258,6 +270,7 @@ impl Plugin {
 
     async fn supervise(self: Rc<Self>, parent: Context, body: Rc<Body>) {
         yield_now().await;
+        self.supervisor.set(parent.runtime().current_task());
         loop {
             let providers =
                 self.until(|| if self.disposing.get() { Some(None) } else { self.providers().map(Some) }).await;

@@ -196,6 +196,12 @@ impl InboxFold {
     fn splice(&mut self, seq: u64, splice: &Splice) -> Result<Vec<Arc<Message>>> {
         self.check(splice)?;
         let range = splice.start..splice.start + splice.removed_count;
+        // A message that is replaced under its own id has waited since it first came.
+        let since = splice.inserted.iter().map(|message| match self.deliveries.get(message.id()) {
+            Some(Delivery::Pending { seq, .. }) => *seq,
+            _ => seq,
+        });
+        let since: Vec<_> = since.collect();
         let list = self.list_mut(splice.target);
         let removed: Vec<_> = list.drain(range).collect();
         for (i, message) in splice.inserted.iter().enumerate() {
@@ -211,7 +217,7 @@ impl InboxFold {
             };
             self.deliveries.insert(message.id().clone(), delivery);
         }
-        for message in &splice.inserted {
+        for (message, seq) in splice.inserted.iter().zip(since) {
             self.deliveries.insert(message.id().clone(), Delivery::Pending { target: splice.target, seq });
             self.unentered.retain(|(_, claimed)| claimed.id() != message.id());
             self.entering.retain(|(_, claimed)| claimed.id() != message.id());
