@@ -66,6 +66,7 @@ impl EventLog {
     }
 
     /// Adds a delta that is no event yet, packed at once.
+    #[cfg(any(feature = "jsonl", test))]
     pub(crate) fn push_delta(&mut self, seq: u64, time: i64, delta: &Delta<'_>) {
         self.pack_tail();
         self.pack(self.len, seq, time, delta);
