@@ -83,12 +83,34 @@ impl PluginDefinition {
 impl Context {
     /// Mounts a plug-in once more: each mount has a life of its own (CTX-23).
     pub fn mount(&self, definition: &PluginDefinition) -> Result<Rc<Plugin>> {
-        let known = |plugin: &Rc<Plugin>| {
+        self.fiber().check()?;
+        let plugin = Rc::new(Plugin {
+            root: Rc::downgrade(self.root()),
+            requires: definition.0.requires.clone(),
+            state: Cell::new(PluginState::Pending),
+            error: RefCell::new(None),
+            using: RefCell::default(),
+            disposing: Cell::new(false),
+            changed: WakerSet::default(),
+            supervisor: Cell::new(None),
+        });
+        {
             let mut mounts = definition.0.mounts.borrow_mut();
             mounts.retain(|mount| mount.upgrade().is_some_and(|mount| mount.state() != PluginState::Disposed));
-            mounts.push(Rc::downgrade(plugin));
-        };
-        self.mount_body(definition.0.requires.clone(), definition.0.body.clone(), known)
+            mounts.push(Rc::downgrade(&plugin));
+        }
+        self.root().services.watch(&plugin);
+        let owned = plugin.clone();
+        let registration = self.fiber().own(Cleanup::Async(Box::new(move || Box::pin(owned.dispose()))));
+        let (supervised, parent, body) = (plugin.clone(), self.clone(), definition.0.body.clone());
+        self.root().runtime.without_ambient(async move { supervised.supervise(parent, body).await });
+        if let Err(error) = announce(self.root(), &PluginChange::Mounted(plugin.clone()), Contained::No) {
+            if let Some(disposed) = registration.dispose() {
+                self.root().runtime.without_ambient(disposed);
+            }
+            return Err(error);
+        }
+        Ok(plugin)
     }
 
     /// Disposes every mount of a plug-in under this root, wherever it was mounted (CTX-23). Resolves when all are gone.
@@ -132,35 +154,7 @@ impl Context {
         services: &[&str],
         body: impl Fn(Context) -> F + 'static,
     ) -> Result<Rc<Plugin>> {
-        let body: Rc<Body> = Rc::new(move |ctx| Box::pin(body(ctx)));
-        self.mount_body(services.iter().map(|name| (*name).to_owned()).collect(), body, |_| ())
-    }
-
-    fn mount_body(&self, requires: Vec<String>, body: Rc<Body>, known: impl Fn(&Rc<Plugin>)) -> Result<Rc<Plugin>> {
-        self.fiber().check()?;
-        let plugin = Rc::new(Plugin {
-            root: Rc::downgrade(self.root()),
-            requires,
-            state: Cell::new(PluginState::Pending),
-            error: RefCell::new(None),
-            using: RefCell::default(),
-            disposing: Cell::new(false),
-            changed: WakerSet::default(),
-            supervisor: Cell::new(None),
-        });
-        known(&plugin);
-        self.root().services.watch(&plugin);
-        let owned = plugin.clone();
-        let registration = self.fiber().own(Cleanup::Async(Box::new(move || Box::pin(owned.dispose()))));
-        let (supervised, parent) = (plugin.clone(), self.clone());
-        self.root().runtime.without_ambient(async move { supervised.supervise(parent, body).await });
-        if let Err(error) = announce(self.root(), &PluginChange::Mounted(plugin.clone()), Contained::No) {
-            if let Some(disposed) = registration.dispose() {
-                self.root().runtime.without_ambient(disposed);
-            }
-            return Err(error);
-        }
-        Ok(plugin)
+        self.mount(&PluginDefinition::new(services, body))
     }
 }
 
