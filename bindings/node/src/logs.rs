@@ -5,7 +5,7 @@ use turnwheel::host::forward_reports;
 
 /// Sends the core's reports to JavaScript, unless another library of this process took them already.
 pub fn install() {
-    forward_reports(|_, report| {
+    let _ = forward_reports(|_, report| {
         // A background thread has no JavaScript to tell.
         if !realm::warn(report) {
             eprintln!("turnwheel: {report}");

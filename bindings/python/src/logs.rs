@@ -6,7 +6,7 @@ use turnwheel::host::{Severity, forward_reports};
 
 /// Sends the core's reports to Python, unless another library of this process took them already.
 pub fn install() {
-    forward_reports(|severity, report| {
+    let _ = forward_reports(|severity, report| {
         let level = match severity {
             Severity::Error => "error",
             Severity::Warning => "warning",

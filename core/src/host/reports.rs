@@ -1,6 +1,7 @@
 //! What the core reports and nobody can be told by a result: the `tracing` events of the target `turnwheel`, for hosts
 //! that have a place of their own for warnings.
 
+use crate::error::{Code, Error, Result};
 use std::fmt::{self, Write};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -15,10 +16,11 @@ pub enum Severity {
     Warning,
 }
 
-/// Sends the core's warnings and errors to `sink`, which may be called on any thread, unless another library of this
-/// process took them already. The text is the message, then each field as ` name=value`.
-pub fn forward_reports(sink: impl Fn(Severity, &str) + Send + Sync + 'static) {
-    let _ = tracing::subscriber::set_global_default(Reports(sink));
+/// Sends the core's warnings and errors to `sink`, which may be called on any thread. The text is the message, then each
+/// field as ` name=value`. Fails with `BUSY` when somebody of this process took them already.
+pub fn forward_reports(sink: impl Fn(Severity, &str) + Send + Sync + 'static) -> Result<()> {
+    let taken = |_| Error::new(Code::Busy, "somebody hears this process's reports already");
+    tracing::subscriber::set_global_default(Reports(sink)).map_err(taken)
 }
 
 struct Reports<F>(F);
