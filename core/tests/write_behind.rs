@@ -94,7 +94,7 @@ fn pco_05_a_session_whose_store_is_slow_holds_no_other_up() {
 #[test]
 fn wb_02_what_arrives_during_a_write_is_the_next_batch() {
     let store = SlowStore::default();
-    let (ctx, clock) = context(&store, Durability::EveryEvent, Scripted::new());
+    let (ctx, _clock) = context(&store, Durability::EveryEvent, Scripted::new());
     let agent = open(&ctx, "a");
     settle(&ctx);
     store.hold("a");
@@ -104,8 +104,26 @@ fn wb_02_what_arrives_during_a_write_is_the_next_batch() {
     assert_eq!(store.appends()[before..], [("a".into(), 1)]);
     store.release("a");
     settle(&ctx);
-    advance(&ctx, &clock, WINDOW);
+    // No window: the policy wants every event written at once, and the clock stands still.
     assert_eq!(store.appends()[before..], [("a".into(), 1), ("a".into(), 4)]);
+    assert_eq!(store.events("a"), agent.session().events_from(0));
+}
+
+#[test]
+fn a_04_a_turn_that_ends_during_a_write_is_written_behind_it_without_a_window() {
+    let store = SlowStore::default();
+    let (ctx, clock) = context(&store, Durability::Turn, Scripted::new().text("one"));
+    let agent = open(&ctx, "a");
+    advance(&ctx, &clock, WINDOW);
+    store.hold("a");
+    note(&agent);
+    advance(&ctx, &clock, WINDOW);
+    agent.followup(prompt("q1")).expect("accepted");
+    settle(&ctx);
+    assert_eq!(end_of(&agent), Some(TurnEndReason::Completed), "nothing of it waits for the store");
+    assert!(unstored(&agent, &store, "a") > 1, "the write under way has the note only");
+    store.release("a");
+    settle(&ctx);
     assert_eq!(store.events("a"), agent.session().events_from(0));
 }
 

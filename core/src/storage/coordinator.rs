@@ -148,6 +148,8 @@ pub(crate) struct SessionSink {
     writing: Cell<bool>,
     /// Whether it is written when the window ends.
     due: Cell<bool>,
+    /// Whether the policy wants what is queued written at once.
+    urgent: Cell<bool>,
     /// How many flushes wait: they are told of a failure, so nobody else has to be.
     waiting: Cell<u64>,
     failures: Cell<u64>,
@@ -181,6 +183,7 @@ impl SessionSink {
             weight: Cell::new(0),
             writing: Cell::new(false),
             due: Cell::new(false),
+            urgent: Cell::new(false),
             waiting: Cell::new(0),
             failures: Cell::new(0),
             retry_after: Cell::new(None),
@@ -192,7 +195,14 @@ impl SessionSink {
         })
     }
 
-    /// Starts writing unless a write is under way. Once it ends, what has arrived meanwhile has its own window.
+    /// Writes at once, or behind the write under way.
+    fn write_at_once(&self) {
+        self.urgent.set(true);
+        self.write();
+    }
+
+    /// Starts writing unless a write is under way. Once it ends, what has arrived meanwhile has its own window, unless the
+    /// policy wants it written at once.
     fn write(&self) {
         if self.closed.get() || self.pending.borrow().is_empty() || self.writing.replace(true) {
             return;
@@ -200,6 +210,7 @@ impl SessionSink {
         let Some(sink) = self.this.upgrade() else { return };
         self.runtime.without_ambient(async move {
             let batch = std::mem::take(&mut *sink.pending.borrow_mut());
+            sink.urgent.set(false);
             let count = batch.len() as u64;
             sink.in_flight.set(count);
             // A store that panics is one that failed: the batch is kept, and who waits for it is told.
@@ -213,7 +224,10 @@ impl SessionSink {
             }
             sink.changed.wake_all();
             if sink.last_error.borrow().is_none() && !sink.pending.borrow().is_empty() {
-                sink.open_window();
+                match sink.urgent.get() {
+                    true => sink.write(),
+                    false => sink.open_window(),
+                }
             }
         });
     }
@@ -289,7 +303,7 @@ impl SessionSink {
     /// Sees to it that what was just queued is written: at once, or with whatever else its window gathers.
     fn schedule(&self) {
         if self.durability == Durability::EveryEvent {
-            self.write();
+            self.write_at_once();
         } else {
             self.open_window();
         }
@@ -328,7 +342,7 @@ impl EventSink for SessionSink {
 
     fn turn_ended(&self) {
         if self.durability == Durability::Turn {
-            self.write();
+            self.write_at_once();
         }
     }
 
