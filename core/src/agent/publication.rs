@@ -102,7 +102,10 @@ impl Publication {
         let operation = Operation::new(&lifecycle);
         let opened = async {
             let (header, events, writer) = match options.log {
-                Some((header, events)) => (header, events, None),
+                Some((header, events)) => {
+                    root.event_types.check_log(&events)?;
+                    (header, events, None)
+                }
                 None => {
                     let storage = root.storage.as_ref().ok_or_else(crate::context::no_store)?;
                     let preparation = storage.store().open(&options.id);

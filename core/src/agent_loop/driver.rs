@@ -29,6 +29,8 @@ enum Phase {
 struct Activity {
     signal: Signal,
     step: u64,
+    /// Whether that step is open.
+    is_in_step: bool,
     /// Messages that asked to wake when this activity could not deliver them (D-04).
     latch: Vec<MessageId>,
     /// The outcome is decided and the driver will not look at the inbox again: wakes are latched (D-03).
@@ -107,8 +109,15 @@ impl LoopDriver {
         self.with_activity(|activity| activity.step).unwrap_or(0)
     }
 
-    pub(super) fn set_step(&self, step: u64) {
-        self.with_activity(|activity| activity.step = step);
+    pub(super) fn enter_step(&self, step: u64) {
+        self.with_activity(|activity| {
+            activity.step = step;
+            activity.is_in_step = true;
+        });
+    }
+
+    pub(super) fn leave_step(&self) {
+        self.with_activity(|activity| activity.is_in_step = false);
     }
 
     /// Whether every cancel of this turn kept the inbox.
@@ -299,7 +308,7 @@ impl Driver for LoopDriver {
             Phase::Maintenance(activity) => ("maintenance", 0, activity.latch.clone(), true),
             Phase::Running(activity) => {
                 let ends = activity.closing || activity.signal.is_cancelled();
-                ("running", activity.step, activity.latch.clone(), ends)
+                ("running", if activity.is_in_step { activity.step } else { 0 }, activity.latch.clone(), ends)
             }
         };
         let mut state = AgentState {

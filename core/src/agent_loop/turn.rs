@@ -127,10 +127,11 @@ impl LoopDriver {
             target = InboxTarget::NextStep;
             signal.check()?;
             session.log(EventData::StepStart { turn, step })?;
-            self.set_step(step);
+            self.enter_step(step);
             let ended = self.enter(turn, step, signal, messages, assembly).await;
             // The step is closed whatever happened in it (TURN-10).
             session.log(EventData::StepEnd { turn, step })?;
+            self.leave_step();
             match ended? {
                 StepEnd::Answered => may_close = false,
                 StepEnd::Completed => may_close = true,

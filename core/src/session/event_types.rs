@@ -3,7 +3,9 @@
 //! A registered type is required: a program that does not know it must not read past it. The log says once in which
 //! version its events are written from there on, with a log-only event that other readers skip.
 
-use super::event::KNOWN_TYPES;
+use super::event::{Event, KNOWN_TYPES};
+use super::event_log::EventLog;
+use super::legacy::unknown_type;
 use crate::context::Context;
 use crate::error::{Code, Error, Result};
 use crate::json::{Object, Value};
@@ -20,6 +22,19 @@ pub(crate) struct EventTypes(RefCell<BTreeMap<String, u32>>);
 impl EventTypes {
     pub(crate) fn version(&self, kind: &str) -> Option<u32> {
         self.0.borrow().get(kind).copied()
+    }
+
+    /// Refuses a log at hand as a store refuses one of its own: an event of a type that is neither known nor registered
+    /// nor marked `ignorable` cannot be interpreted (VER-04).
+    pub(crate) fn check_log(&self, events: &EventLog) -> Result<()> {
+        let is_unknown = |event: &Event| {
+            let kind = event.kind();
+            !event.ignorable && KNOWN_TYPES.binary_search(&kind).is_err() && self.version(kind).is_none()
+        };
+        match events.marks_from(0).find(|event| is_unknown(event)) {
+            Some(event) => Err(unknown_type(event.kind(), Value::from(event.seq))),
+            None => Ok(()),
+        }
     }
 
     fn register(&self, kind: &str, version: u32) -> Result<()> {

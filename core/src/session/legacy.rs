@@ -58,12 +58,15 @@ pub fn check_known(value: &Value, is_registered: &dyn Fn(&str) -> bool) -> Resul
     if ignorable || KNOWN_TYPES.binary_search(&kind).is_ok() || is_registered(kind) {
         return Ok(());
     }
+    Err(unknown_type(kind, value.get("seq").cloned().unwrap_or(Value::Null)))
+}
+
+pub(super) fn unknown_type(kind: &str, seq: Value) -> Error {
     let message = format!(
         "the log has an event of the unknown type `{kind}` that is not marked ignorable; open it with the version or \
          plug-in that wrote it, or register the type"
     );
-    let seq = value.get("seq").cloned().unwrap_or(Value::Null);
-    Err(Error::new(Code::UnsupportedFormat, message).with("type", kind).with("seq", seq))
+    Error::new(Code::UnsupportedFormat, message).with("type", kind).with("seq", seq)
 }
 
 /// LEG-02: `trigger` is dropped, and its shape must be the old one exactly.
