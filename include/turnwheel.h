@@ -492,7 +492,19 @@ tw_status tw_agent_settled(struct tw_agent *agent,
                            struct tw_error **error);
 
 /**
- * Waits until everything logged so far is on stable storage (A-02); at once without a store.
+ * Waits until the insertion of a message is on stable storage (A-02); at once without a store.
+ *
+ * Statuses of the future: `NOT_REGISTERED` for a message that the session never accepted, `DISPOSED`, `STORE_FAILED`.
+ *
+ * The caller owns `*future`; its result is `null`.
+ */
+tw_status tw_agent_durable(struct tw_agent *agent,
+                           struct tw_str message_id,
+                           struct tw_future **future,
+                           struct tw_error **error);
+
+/**
+ * Waits until everything logged so far is on stable storage; at once without a store.
  *
  * Statuses of the future: `STORE_FAILED`. The caller owns `*future`; its result is `null`.
  */

@@ -511,6 +511,7 @@ class agent : public shared<tw_agent, tw_agent_retain, tw_agent_release> {
     result<buffer> receipt(std::string_view id) const { return detail::make<buffer>(tw_agent_receipt, get(), view(id)); }
     result<future> settled(std::string_view id) const { return detail::make<future>(tw_agent_settled, get(), view(id)); }
     result<future> when_idle() const { return detail::make<future>(tw_agent_when_idle, get()); }
+    result<future> durable(std::string_view id) const { return detail::make<future>(tw_agent_durable, get(), view(id)); }
     result<future> flush() const { return detail::make<future>(tw_agent_flush, get()); }
     result<future> dispose() const { return detail::make<future>(tw_agent_dispose, get()); }
     /// For loops of one's own: publishes an event of this agent.

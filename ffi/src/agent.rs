@@ -346,7 +346,28 @@ pub extern "C" fn tw_agent_settled(
     })
 }
 
-/// Waits until everything logged so far is on stable storage; at once without a store.
+/// Waits until the insertion of a message is on stable storage; at once without a store.
+///
+/// Statuses of the future: `NOT_REGISTERED` for a message that the session never accepted, `DISPOSED`, `STORE_FAILED`.
+///
+/// The caller owns `*future`; its result is `null`.
+#[unsafe(no_mangle)]
+pub extern "C" fn tw_agent_durable(
+    agent: *mut tw_agent,
+    message_id: tw_str,
+    future: *mut *mut tw_future,
+    error: *mut *mut tw_error,
+) -> tw_status {
+    enter(error, || {
+        let (id, target) = (name(message_id, "message_id")?, out(future, "future")?);
+        promise(agent, target, |_, agent| {
+            let receipt = agent.receipt(id);
+            Ok(Box::pin(async move { receipt.durable().await.map(|()| empty()) }))
+        })
+    })
+}
+
+/// Waits until everything logged so far is on stable storage; at once without a store.
 ///
 /// Statuses of the future: `STORE_FAILED`. The caller owns `*future`; its result is `null`.
 #[unsafe(no_mangle)]

@@ -5,6 +5,7 @@ uint32_t (*const pointer_to_tw_abi_version)(void) = tw_abi_version;
 tw_status (*const pointer_to_tw_agent_cancel)(struct tw_agent *agent, struct tw_str cause, int32_t keep_inbox, struct tw_error **error) = tw_agent_cancel;
 tw_status (*const pointer_to_tw_agent_context)(struct tw_agent *agent, struct tw_context **context, struct tw_error **error) = tw_agent_context;
 tw_status (*const pointer_to_tw_agent_dispose)(struct tw_agent *agent, struct tw_future **future, struct tw_error **error) = tw_agent_dispose;
+tw_status (*const pointer_to_tw_agent_durable)(struct tw_agent *agent, struct tw_str message_id, struct tw_future **future, struct tw_error **error) = tw_agent_durable;
 tw_status (*const pointer_to_tw_agent_emit)(struct tw_agent *agent, struct tw_str event, struct tw_str payload, struct tw_error **error) = tw_agent_emit;
 tw_status (*const pointer_to_tw_agent_flush)(struct tw_agent *agent, struct tw_future **future, struct tw_error **error) = tw_agent_flush;
 tw_status (*const pointer_to_tw_agent_followup)(struct tw_agent *agent, struct tw_str message, struct tw_buf **message_id, struct tw_error **error) = tw_agent_followup;

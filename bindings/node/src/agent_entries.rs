@@ -210,6 +210,15 @@ pub fn receipt_settled(arguments: &Arguments) -> Option<Js> {
     })
 }
 
+/// `receiptDurable(core, promise, seat, id)`
+pub fn receipt_durable(arguments: &Arguments) -> Option<Js> {
+    call(arguments, |host| {
+        let receipt = host.agent(arguments.key(2))?.receipt(arguments.text(3));
+        host.export(arguments.key(1), async move { receipt.durable().await });
+        Ok(None)
+    })
+}
+
 /// `durable(core, promise, seat)`
 pub fn durable(arguments: &Arguments) -> Option<Js> {
     call(arguments, |host| {

@@ -86,6 +86,7 @@ exported! {
     "maintain": agent_entries::maintain,
     "receiptState": agent_entries::receipt_state,
     "receiptSettled": agent_entries::receipt_settled,
+    "receiptDurable": agent_entries::receipt_durable,
     "durable": agent_entries::durable,
     "dispose": agent_entries::dispose,
     "agentCtx": agent_entries::agent_ctx,

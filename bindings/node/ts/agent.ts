@@ -42,9 +42,13 @@ export class Receipt {
     return core.json((id) => native.receiptSettled(core.id, id, seat, this.messageId, caller.seat, caller.context), options.signal);
   }
 
-  /** Resolves when the insertion is on stable storage (A-02); at once without a store. */
+  /**
+   * Resolves when the insertion is on stable storage (A-02); at once without a store. Rejects with `NOT_REGISTERED` for a
+   * message that the session never accepted.
+   */
   durable(): Promise<void> {
-    return this.#session.flush();
+    const { core, seat } = this.#session;
+    return core.promise((id) => native.receiptDurable(core.id, id, seat, this.messageId));
   }
 }
 

@@ -53,6 +53,7 @@ export interface Native {
   whenIdle(core: number, promise: number, seat: number, callerSeat: number, callerContext: number): void;
   maintain(core: number, promise: number, seat: number, task: number, callerSeat: number, callerContext: number): void;
   receiptState(core: number, seat: number, id: string): string | undefined;
+  receiptDurable(core: number, promise: number, seat: number, id: string): void;
   receiptSettled(core: number, promise: number, seat: number, id: string, callerSeat: number, callerContext: number): void;
   turnContext(core: number, seat: number): number;
   durable(core: number, promise: number, seat: number): void;

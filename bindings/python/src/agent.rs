@@ -229,6 +229,14 @@ impl AgentRef {
         })
     }
 
+    /// A future of the insertion being on stable storage.
+    fn durable(&self, py: Python<'_>, id: &str) -> PyResult<Py<PyAny>> {
+        self.0.with(|host, agent| {
+            let receipt = agent.receipt(MessageId::from(id));
+            host.export_done(py, async move { receipt.durable().await })
+        })
+    }
+
     /// A future of the final state.
     fn settled(&self, py: Python<'_>, id: &str) -> PyResult<Py<PyAny>> {
         self.0.with(|host, agent| {

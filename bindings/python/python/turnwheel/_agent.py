@@ -71,8 +71,10 @@ class Receipt:
             return await self._agent._ref.settled(self.message_id)
 
     async def durable(self) -> None:
-        """Waits until the message is on stable storage; at once without a store."""
-        await self._agent._ref.flush()
+        """Waits until the message is on stable storage; at once without a store.
+
+        Raises ``NOT_REGISTERED`` for a message that the session never accepted."""
+        await self._agent._ref.durable(self.message_id)
 
     def __repr__(self) -> str:
         return f"<Receipt {self.message_id}: {(self.state or {}).get('kind', 'unknown')}>"
