@@ -12,14 +12,14 @@ Json want(const Json &action, const char *key) {
 using Send = tw_status (*)(tw_agent *, tw_str, tw_buf **, tw_error **);
 
 void send(tw_agent *agent, Send how, const Json &action) {
-    const std::string given = message(action).dump();
+    const std::string given = crossing(message(action));
     call(how, agent, view(given), nullptr);
 }
 
 using Insert = tw_status (*)(tw_agent *, tw_str, tw_str, tw_error **);
 
 void insert(tw_agent *agent, Insert how, const Json &action) {
-    const std::string target = want(action, "target"), given = Json::array({message(action)}).dump();
+    const std::string target = want(action, "target"), given = crossing(Json::array({message(action)}));
     call(how, agent, view(target), view(given));
 }
 
@@ -143,7 +143,7 @@ Done act(World &world, const Json &action) {
     else if (name == "steer") send(agent()->get(), tw_agent_steer, action);
     else if (name == "inject") send(agent()->get(), tw_agent_inject, action);
     else if (name == "send") {
-        const std::string target = want(action, "target"), given = message(action).dump();
+        const std::string target = want(action, "target"), given = crossing(message(action));
         call(tw_agent_send, agent()->get(), view(given), view(target), member(action, "wakeup") == true ? 1 : 0, nullptr);
     } else if (name == "cancel") cancel(agent()->get(), action);
     else if (name == "inbox-append") insert(agent()->get(), tw_inbox_append, action);
@@ -159,6 +159,12 @@ Done act(World &world, const Json &action) {
     else if (name == "maintenance") maintenance(world, agent()->get(), action);
     else if (name == "refuse") world.refusals[want(action, "type")] = member(action, "count", 1);
     else if (name == "start") start(world, action);
+    else if (name == "wake") call(tw_agent_wake, agent()->get());
+    else if (name == "ask") ask_agent(world, action, id);
+    else if (name == "settled" || name == "durable" || name == "run") wait_for(world, action, id);
+    else if (name == "withdraw") withdraw(world, action);
+    else if (name == "elapse") elapse(world, action);
+    else if (name == "store") world.store.refuses = want(action, "refuses");
     else if (name == "set") set(world, action);
     else if (name == "select") world.select(id, action);
     else if (name == "tool-add") add_tool(world, action);

@@ -69,7 +69,7 @@ struct Playback {
 
     /// Whether the answer goes on: nobody reads a stream whose turn was given up.
     bool push() {
-        const std::string chunk = chunks[position++].dump();
+        const std::string chunk = crossing(chunks[position++]);
         Errors errors;
         const tw_status status = tw_answer_push(into->get(), view(chunk), errors);
         return status != TW_E_ABORTED && errors.check(status) == TW_OK;
@@ -138,7 +138,8 @@ void finish_run(const Json &own, tw_call *call_, const std::optional<std::string
     if (result.contains("error")) return fail(tw_call_fail, call_, thrown(result["error"]));
     Json output{{"content", member(result, "content", Json::array({{{"type", "text"}, {"text", text(result, "text")}}}))}};
     if (own.contains("meta")) output["meta"] = own["meta"];
-    answer(tw_call_answer, call_, output);
+    const std::string given_back = crossing(output);
+    call(tw_call_answer, call_, view(given_back));
 }
 
 void run(const Tool &tool, tw_call *asked) {
@@ -179,6 +180,7 @@ Registration register_tool_double(World &world, tw_context *to, const Json &spec
     definition["checked"] = member(spec, "validate", false);
     const Json parallel = member(spec, "parallel", false);
     if (parallel.is_boolean()) definition["parallel"] = parallel;
+    if (spec.contains("timeoutMs")) definition["timeoutMs"] = spec["timeoutMs"];
     const auto body = [](void *user_data, tw_call *asked) { contain([&] { run(*static_cast<Tool *>(user_data), asked); }); };
     const auto overlaps = [](void *user_data, tw_str arguments) -> int32_t {
         bool may = false;

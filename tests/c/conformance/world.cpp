@@ -47,6 +47,15 @@ Json message(const Json &spec) {
     };
 }
 
+std::string crossing(const Json &value) {
+    constexpr std::string_view placeholder = "$lone-surrogate";
+    std::string text = value.dump();
+    for (size_t at = text.find(placeholder); at != std::string::npos; at = text.find(placeholder, at)) {
+        text.replace(at, placeholder.size(), "\\ud800");
+    }
+    return text;
+}
+
 Json thrown(const Json &spec) {
     if (spec.is_string()) return spec;
     if (member(spec, "llm") == true) {
@@ -67,7 +76,7 @@ Json described(const Json &error) {
 }
 
 World::World(Json given) : scenario(std::move(given)), recorder(*this) {
-    for (const char *key : {"sections", "contexts", "variables", "tools", "model", "on", "record", "needs"}) {
+    for (const char *key : {"sections", "contexts", "variables", "tools", "model", "on", "record", "needs", "eventTypes"}) {
         if (!scenario.contains(key)) scenario[key] = Json::array();
     }
     for (const char *key : {"prompt", "loop"}) {
@@ -97,6 +106,7 @@ World::~World() { abandon(); }
 void World::abandon() {
     is_abandoning() = true;
     gates.forget_holders();
+    operations.clear();
     // A handle frees what it had when its place is taken.
     context_ = Context();
     runtime_ = Runtime();
@@ -108,7 +118,7 @@ void World::begin_lifetime() {
     tool_registrations_.clear();
     selections_.clear();
     call(tw_runtime_new, TW_STR("{\"mode\": \"hosted\"}"), runtime_.place());
-    Json options = picked(scenario["loop"], {"maxParallelToolCalls"});
+    Json options = picked(scenario["loop"], {"maxParallelToolCalls", "turnTimeoutMs"});
     if (scenario["loop"].contains("turnBudget")) {
         options["turnBudget"] = {{"steps", nullptr}, {"toolCalls", nullptr}};
         options["turnBudget"].update(scenario["loop"]["turnBudget"]);
@@ -138,6 +148,10 @@ void World::compose() {
     if (member(prompt, "runtimeContext") == false) add({{"kind", "suppress-contexts"}});
     if (prompt.contains("toolOrder")) add({{"kind", "tool-order"}, {"names", prompt["toolOrder"]}});
     register_additions();
+    for (const Json &type : scenario["eventTypes"]) {
+        const std::string name = type.at("type");
+        call(tw_context_event_type, to, view(name), type.at("version").get<uint32_t>());
+    }
     register_inputs(to, nullptr);
     register_listeners(to, "");
 }
@@ -284,6 +298,8 @@ void World::settle() {
         idle = call(tw_runtime_poll, runtime_.get(), 0) == TW_OK ? idle + 1 : 0;
     }
 }
+
+void World::wait_a_little() { call(tw_runtime_poll, runtime_.get(), 5); }
 
 std::shared_ptr<Agent> World::live(const std::string &id) const {
     auto agent = std::make_shared<Agent>();

@@ -34,6 +34,18 @@ inline std::string text(const Json &object, const char *key) {
     return found.is_string() ? found.get<std::string>() : "";
 }
 
+/// Events of sessions that the store double has, by session; and whether it refuses more.
+struct StoreDouble {
+    std::map<std::string, size_t> events;
+    bool refuses = false;
+};
+
+/// An operation that is waited for.
+struct Operation {
+    Future future;
+    bool is_detached = false, is_withdrawn = false;
+};
+
 class World {
   public:
     explicit World(Json scenario);
@@ -52,6 +64,9 @@ class World {
     std::vector<Json> tools;
     /// How many more events of a type are refused before they are committed.
     std::map<std::string, int> refusals;
+    /// Operations that are waited for, by name.
+    std::map<std::string, std::shared_ptr<Operation>> operations;
+    StoreDouble store;
     int lifetime = 0;
 
     tw_context *context() const { return context_.get(); }
@@ -60,6 +75,8 @@ class World {
     void next_lifetime();
     /// Polls until nothing can proceed without another stimulus.
     void settle();
+    /// Polls for as long as it takes the clock of the machine to move a little.
+    void wait_a_little();
 
     /// An agent of this lifetime, live or disposed.
     std::shared_ptr<Agent> agent(const std::string &id);
@@ -111,6 +128,16 @@ class World {
     std::vector<int> counters_;
 };
 
+/// JSON text as it crosses the border: what stands for a lone surrogate has become one (D-22).
+std::string crossing(const Json &value);
+/// Notes what an agent says of itself, as a notice.
+void ask_agent(World &world, const Json &action, const std::string &agent);
+/// Starts waiting: `settled`, `durable` or `run`.
+void wait_for(World &world, const Json &action, const std::string &agent);
+/// Gives up waiting for an operation.
+void withdraw(World &world, const Json &action);
+/// The clock is the machine's: waits until the event has come. A step only.
+void elapse(World &world, const Json &action);
 /// Performs one action; a failure is recorded under `place`.
 Done perform(World &world, const Json &action, const std::string &place);
 /// Starts the next lifetime with one agent of this one (`resume`).

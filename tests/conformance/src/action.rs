@@ -42,6 +42,13 @@ fn allowed(act: &str) -> Option<(&'static [&'static str], bool)> {
         "fork" => (&["from", "at", "id", "options"], false),
         "refuse" => (&["type", "count"], false),
         "start" => (&["agents"], false),
+        "wake" => (&["agent"], false),
+        "ask" => (&["agent", "what", "id"], false),
+        "settled" | "durable" => (&["agent", "id", "name"], false),
+        "run" => (&["agent", "name", "detached"], true),
+        "withdraw" => (&["name"], false),
+        "elapse" => (&["agent", "ms", "event", "count"], false),
+        "store" => (&["refuses"], false),
         "batch" => (&["actions"], false),
         _ => return None,
     })

@@ -1,6 +1,7 @@
 //! What a scenario can do to the system (SCENARIO.md section 7).
 
 use crate::action::Action;
+use crate::additions::{ask, wait, withdraw};
 use crate::compose::choice;
 use crate::doubles::ToolSpec;
 use crate::scenario::{AgentSpec, OptionsSpec};
@@ -8,6 +9,7 @@ use crate::value::{MessageSpec, OnAbort};
 use crate::world::{Slot, World};
 use serde_json::{Value as Json, json};
 use std::rc::Rc;
+use std::time::Duration;
 use turnwheel::json::Value;
 use turnwheel::runtime::Signal;
 use turnwheel::session::{EventData, InboxTarget, SurfaceOp};
@@ -122,12 +124,19 @@ fn act(world: &Rc<World>, action: &Action) -> Result<Done> {
             let ids: Vec<String> = need(action.read("agents").map_err(usage)?, "agents")?;
             world.start_configured(&ids)?;
         }
+        "wake" => agent()?.wake()?,
+        "ask" => ask(world, action, &id)?,
+        "settled" | "durable" | "run" => wait(world, action, &id)?,
+        "withdraw" => withdraw(world, action)?,
+        // Whose clock is the machine's waits for the event instead.
+        "elapse" => world.clock.advance(Duration::from_millis(need(action.number("ms"), "ms")? as u64)),
+        "store" => world.store.refuse(action.flag("refuses")),
         "dispose" => {
             let (disposed, world) = (agent()?.dispose(), world.clone());
             let runtime = world.ctx().runtime().clone();
             runtime.spawn(async move {
                 disposed.await;
-                world.settled.borrow_mut().push((format!("dispose {id}"), "ok".into()));
+                world.settled.borrow_mut().push((format!("dispose {id}"), json!("ok")));
             });
         }
         other => return Err(usage(format!("{other} is a step only"))),
@@ -141,7 +150,7 @@ fn report(world: &World, name: &str, result: &Result<()>) {
         Ok(()) => "ok".to_owned(),
         Err(error) => format!("failed: {}", error.message()),
     };
-    world.settled.borrow_mut().push((name.to_owned(), settled));
+    world.settled.borrow_mut().push((name.to_owned(), json!(settled)));
 }
 
 fn when_idle(world: &Rc<World>, action: &Action, id: &str) -> Result<()> {

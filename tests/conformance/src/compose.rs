@@ -1,5 +1,6 @@
 //! Compositions: what is registered before any agent exists, in an agent's setup, and how agents are opened.
 
+use crate::additions::StoreDouble;
 use crate::doubles::ToolSpec;
 use crate::model::ModelDouble;
 use crate::scenario::{AgentSpec, OptionsSpec, Scenario, TextSpec};
@@ -7,6 +8,7 @@ use crate::world::{GENERATED, Slot, World};
 use serde_json::{Value as Json, json};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 use turnwheel::agent::{ModelChoice, ModelSelection, Notice, NoticeKind};
 use turnwheel::config::ConfiguredAgent;
 use turnwheel::context::{Budget, LoopOptions};
@@ -39,6 +41,9 @@ impl World {
             ctx.prompt().set_tool_order(ToolOrder::listed(order.clone())?);
         }
         self.register_additions(&ctx)?;
+        for spec in &self.scenario.event_types {
+            ctx.register_event_type(spec.kind.as_str(), spec.version)?;
+        }
         self.register_inputs(&ctx, None)?;
         for (index, listener) in self.scenario.on.iter().enumerate() {
             if listener.scope.as_deref() != Some("agent") {
@@ -202,9 +207,9 @@ impl World {
 }
 
 /// The root context of a lifetime, on a clock that stands still and with ids that no scenario uses.
-pub fn empty_context(scenario: &Scenario, lifetime: u64) -> Context {
+pub fn empty_context(scenario: &Scenario, lifetime: u64, clock: &ManualClock, store: &StoreDouble) -> Context {
     let ids = CountingIds::new(format!("{GENERATED}{lifetime}"));
-    let ports = Ports { clock: Rc::new(ManualClock::new(1_000)), ids: Rc::new(ids) };
+    let ports = Ports { clock: Rc::new(clock.clone()), ids: Rc::new(ids) };
     let mut options = LoopOptions::default();
     if let Some(cap) = scenario.loop_spec.max_parallel_tool_calls {
         options.max_parallel_tool_calls = cap;
@@ -212,7 +217,12 @@ pub fn empty_context(scenario: &Scenario, lifetime: u64) -> Context {
     if let Some(budget) = scenario.loop_spec.turn_budget {
         options.turn_budget = Budget { steps: budget.steps, tool_calls: budget.tool_calls, ..Budget::default() };
     }
-    Context::builder().ports(ports).loop_options(options).build()
+    options.turn_timeout = scenario.loop_spec.turn_timeout_ms.map(Duration::from_millis);
+    let builder = Context::builder().ports(ports).loop_options(options);
+    match scenario.needs("store") {
+        true => builder.store(store.clone()).durability(scenario.loop_spec.durability()).build(),
+        false => builder.build(),
+    }
 }
 
 /// A model choice; `None` without a provider.

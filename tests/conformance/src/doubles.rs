@@ -89,6 +89,7 @@ pub struct ToolSpec {
     pub result: Option<ResultSpec>,
     pub gate: Option<String>,
     pub on_abort: Option<OnAbort>,
+    pub timeout_ms: Option<u64>,
     #[serde(default)]
     pub contexts: Vec<MessageSpec>,
     #[serde(default)]

@@ -6,6 +6,7 @@
 
 mod action;
 mod actions;
+mod additions;
 pub mod compare;
 mod compose;
 mod doubles;

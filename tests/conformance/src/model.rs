@@ -3,14 +3,13 @@
 use crate::doubles::ResponseSpec;
 use crate::gates::Gates;
 use crate::scenario::{ModelSpec, ProviderSpec};
-use crate::value::OnAbort;
+use crate::value::{OnAbort, core_value};
 use crate::world::World;
 use serde_json::{Value as Json, json};
 use std::collections::HashMap;
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll};
-use turnwheel::json::Value;
 use turnwheel::llm::{Adapter, Chunk, ChunkStream, ModelInfo, ModelRequest};
 use turnwheel::runtime::{LocalBoxFuture, Signal};
 use turnwheel::{Error, Result};
@@ -91,7 +90,7 @@ impl Playback {
 
     fn new(response: &ResponseSpec, gates: Gates, signal: Signal) -> Result<Self, String> {
         let read = |json: Json| {
-            let chunk = Chunk::from_value(&Value::from(json.clone()));
+            let chunk = Chunk::from_value(&core_value(json.clone()));
             chunk.ok_or_else(|| format!("not a chunk: {json}"))
         };
         let chunks = expand(response).into_iter().map(read).collect::<Result<Vec<_>, _>>()?;

@@ -127,6 +127,11 @@ impl Recorder {
         notice
     }
 
+    /// Notes what an agent was asked.
+    pub fn note(&self, agent: &Agent, notice: Json) {
+        self.push(agent, notice);
+    }
+
     /// Marks the begin of a later lifetime.
     pub fn lifetime(&self, agent: &Agent, number: u64, at: u64) {
         let notice = json!({ "at": at, "event": "lifetime", "number": number });

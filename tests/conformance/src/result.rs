@@ -71,7 +71,7 @@ fn mark(world: &World, returned: Option<Json>, failed: bool) -> Json {
     }
     let settled = std::mem::take(&mut *world.settled.borrow_mut());
     for (name, outcome) in settled {
-        mark["settled"][name] = json!(outcome);
+        mark["settled"][name] = outcome;
     }
     if let Some(returned) = returned {
         mark["returned"] = returned;

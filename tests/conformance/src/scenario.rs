@@ -7,11 +7,11 @@ use crate::value::ThrowSpec;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value as Json, json};
 use std::collections::HashMap;
-use turnwheel::AgentOptions;
 use turnwheel::agent::{NoticeKind, WATERFALL_NAMES};
+use turnwheel::{AgentOptions, Durability};
 
 /// The feature tags of sections 11 and 13.
-const TAGS: [&str; 15] = [
+const TAGS: [&str; 16] = [
     "sync-start",
     "sync-notify",
     "tool-hooks",
@@ -27,6 +27,7 @@ const TAGS: [&str; 15] = [
     "emit",
     "event-checks",
     "config",
+    "store",
 ];
 
 /// One scenario.
@@ -68,6 +69,9 @@ pub struct Scenario {
     /// Tool doubles.
     #[serde(default)]
     pub tools: Vec<ToolSpec>,
+    /// Types of plug-in events.
+    #[serde(default)]
+    pub event_types: Vec<EventTypeSpec>,
     /// Declared agents.
     #[serde(default = "default_agents")]
     pub agents: Vec<AgentSpec>,
@@ -104,6 +108,9 @@ impl Scenario {
         }
         if let Some(record) = self.record.iter().find(|record| !known(&["inbox", "initiator"], record)) {
             return Err(format!("unknown recording {record:?}"));
+        }
+        if let Some(name) = self.loop_spec.durability_name.as_deref().filter(|name| Durability::parse(name).is_none()) {
+            return Err(format!("unknown durability {name:?}"));
         }
         for listener in &self.on {
             let event = listener.event.as_str();
@@ -150,6 +157,28 @@ pub struct LoopSpec {
     pub max_parallel_tool_calls: Option<usize>,
     /// What one turn may spend.
     pub turn_budget: Option<BudgetSpec>,
+    /// How long one turn may take.
+    pub turn_timeout_ms: Option<u64>,
+    /// What has to be stored when.
+    #[serde(rename = "durability")]
+    pub durability_name: Option<String>,
+}
+
+impl LoopSpec {
+    /// The policy in force.
+    pub fn durability(&self) -> Durability {
+        self.durability_name.as_deref().and_then(Durability::parse).unwrap_or_default()
+    }
+}
+
+/// One of `eventTypes`: a type of plug-in events that the program knows (D-21).
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs, reason = "the members of SCENARIO.md 13")]
+pub struct EventTypeSpec {
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub version: u32,
 }
 
 /// `loop.turnBudget`; a limit that is not given is off.

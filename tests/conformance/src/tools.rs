@@ -1,9 +1,11 @@
 //! The tool double (SCENARIO.md section 5).
 
 use crate::doubles::{CallOverride, ParallelSpec, ResultSpec, ToolSpec};
-use crate::value::OnAbort;
+use crate::value::{OnAbort, core_value};
 use crate::world::World;
+use serde_json::json;
 use std::rc::{Rc, Weak};
+use std::time::Duration;
 use turnwheel::json::Value;
 use turnwheel::{Block, Error, Result, Tool, ToolCall, ToolOutput};
 
@@ -17,6 +19,9 @@ pub fn tool(world: &Rc<World>, spec: &ToolSpec) -> Tool {
     }
     if !spec.validate {
         tool = tool.unchecked();
+    }
+    if let Some(limit) = spec.timeout_ms {
+        tool = tool.timeout(Duration::from_millis(limit));
     }
     match spec.parallel.clone() {
         None | Some(ParallelSpec::Always(false)) => tool,
@@ -65,7 +70,7 @@ async fn run(world: Weak<World>, spec: Rc<ToolSpec>, call: ToolCall) -> Result<T
 }
 
 fn text(text: &str) -> ToolOutput {
-    ToolOutput::content(vec![Block::Text(text.to_owned())])
+    ToolOutput::content(vec![Block::from_value(&core_value(json!({ "type": "text", "text": text })))])
 }
 
 /// Contexts and the mark come before a throw, too.

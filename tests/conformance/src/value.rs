@@ -7,6 +7,18 @@ use turnwheel::json::Value;
 use turnwheel::llm::Failure;
 use turnwheel::{Error, Message};
 
+/// What stands in a scenario for one lone surrogate of a host's string (D-22).
+const LONE: &str = "$lone-surrogate";
+
+/// A value as the core takes it. Rust's strings hold no lone surrogate, and JSON text does.
+pub fn core_value(json: Json) -> Value {
+    let text = json.to_string();
+    match text.contains(LONE) {
+        true => turnwheel::json::parse(&text.replace(LONE, "\\ud800")).expect("it was JSON before"),
+        false => Value::from(json),
+    }
+}
+
 /// A message in short form.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -25,7 +37,7 @@ impl MessageSpec {
         let content = self.content.clone().unwrap_or_else(|| json!([{ "type": "text", "text": self.text }]));
         let source = self.source.clone().unwrap_or_else(|| json!({ "kind": "user" }));
         let message = json!({ "id": self.id, "role": "user", "content": content, "source": source });
-        Message::from_value(&Value::from(message)).map(Arc::new)
+        Message::from_value(&core_value(message)).map(Arc::new)
     }
 }
 

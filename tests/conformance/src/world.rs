@@ -1,6 +1,7 @@
 //! One scenario in the making: its doubles, its recorder, and the composition of the current lifetime.
 
 use crate::action::Action;
+use crate::additions::{Operation, StoreDouble};
 use crate::compose::empty_context;
 use crate::doubles::{ModelScript, ResponseSpec, ToolSpec};
 use crate::gates::Gates;
@@ -12,7 +13,7 @@ use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use turnwheel::agent::ModelSelection;
 use turnwheel::context::Registration;
-use turnwheel::runtime::PumpState;
+use turnwheel::runtime::{ManualClock, PumpState};
 use turnwheel::{Agent, Context, Error, Result};
 
 /// Ids that the runtime makes start with this; no scenario uses it.
@@ -34,7 +35,13 @@ pub struct World {
     /// Failed actions.
     pub errors: RefCell<Vec<Json>>,
     /// Named operations that settled since the last mark.
-    pub settled: RefCell<Vec<(String, String)>>,
+    pub settled: RefCell<Vec<(String, Json)>>,
+    /// Operations that are waited for, by name.
+    pub operations: RefCell<HashMap<String, Rc<Operation>>>,
+    /// The clock, which moves only when told to.
+    pub clock: ManualClock,
+    /// The store of scenarios that have one.
+    pub store: StoreDouble,
     /// The tools declared so far.
     pub tools: RefCell<Vec<ToolSpec>>,
     /// The model selections in force.
@@ -58,11 +65,14 @@ impl World {
             ModelScript::One(responses) => HashMap::from([(scenario.default_agent().to_owned(), responses.into())]),
             ModelScript::ByAgent(scripts) => scripts.into_iter().map(|(id, script)| (id, script.into())).collect(),
         };
+        let (clock, store) = (ManualClock::new(1_000), StoreDouble::default());
+        let first = empty_context(&scenario, 1, &clock, &store);
         let world = Rc::new(Self {
             gates: Gates::default(),
             recorder: Recorder::new(scenario.records("inbox")),
             errors: RefCell::default(),
             settled: RefCell::default(),
+            operations: RefCell::default(),
             tools: RefCell::new(scenario.tools.clone()),
             selections: RefCell::default(),
             refusals: RefCell::default(),
@@ -71,7 +81,9 @@ impl World {
             texts: RefCell::default(),
             counters: scenario.on.iter().map(|_| Cell::new(0)).collect(),
             lifetime: Cell::new(0),
-            ctx: RefCell::new(empty_context(&scenario, 1)),
+            ctx: RefCell::new(first),
+            clock,
+            store,
             tool_registrations: RefCell::default(),
             scenario,
         });
@@ -179,9 +191,10 @@ impl World {
 
     /// Abandons the current lifetime and composes the next one.
     pub fn next_lifetime(self: &Rc<Self>) -> Result<()> {
-        let old = self.ctx.replace(empty_context(&self.scenario, self.lifetime.get() + 1));
+        let old = self.ctx.replace(empty_context(&self.scenario, self.lifetime.get() + 1, &self.clock, &self.store));
         old.runtime().close();
         self.gates.forget_holders();
+        self.operations.borrow_mut().clear();
         self.tool_registrations.borrow_mut().clear();
         self.begin_lifetime()
     }

@@ -106,6 +106,22 @@ fn additions_of_our_own_have_an_effect() {
     let mut free = own("d-19-healthy-holder-is-reported");
     free["steps"][0]["agents"] = json!(["b1"]);
     assert!(failure(&free).contains("errors"));
+    let mut unregistered = own("d-21-event-types-of-plug-ins");
+    unregistered["eventTypes"] = json!([]);
+    assert!(failure(&unregistered).contains("errors"));
+    let mut plain = own("d-22-lone-surrogates-are-repaired");
+    plain["steps"][0]["text"] = json!("ab");
+    assert!(failure(&plain).contains("agents.a1.log"));
+    let mut patient = own("a-06-tool-timeout");
+    patient["tools"][0]["timeoutMs"] = json!(1_000);
+    assert!(failure(&patient).contains("agents.a1"));
+    let mut attached = own("a-03-run-detached");
+    attached["steps"][0]["detached"] = json!(false);
+    assert!(failure(&attached).contains("agents.a1"));
+    let mut answer = own("a-07-state-at-points");
+    let asked = answer["expect"]["agents"]["a1"]["notices"].as_array_mut().expect("a list");
+    asked.iter_mut().rfind(|notice| notice["event"] == "ask").expect("it is asked")["answer"]["turn"] = json!(99);
+    assert!(failure(&answer).contains("answer.turn"));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 // What a scenario can do to the system (SCENARIO.md section 7).
 
+import { ask, wait, withdraw } from './additions.mjs';
 import { choice, message } from './world.mjs';
 
 /** Performs one action: `{returned}`, `{awaited}` or `{failed: true}`; a failure is recorded under `place`. */
@@ -75,6 +76,18 @@ function act(world, action, place) {
       return void world.ctx.startAgents(action.agents.map((id) => ({ id, sessionId: id, provider: 'mock', model: 'm1' })));
     case 'wait-for':
       return undefined;
+    case 'wake':
+      return void agent().wake();
+    case 'ask':
+      return void ask(world, action, agent());
+    case 'settled':
+    case 'durable':
+    case 'run':
+      return void wait(world, action, agent());
+    case 'withdraw':
+      return void withdraw(world, action);
+    case 'store':
+      return void Object.assign(world.store, { refuses: action.refuses });
     case 'set': {
       const kind = ['section', 'context', 'variable'].find((kind) => action[kind] !== undefined);
       world.text(kind, action[kind], action.agent).text = action.text;

@@ -1,7 +1,7 @@
 // The model and tool doubles (SCENARIO.md sections 4 and 5).
 
 import { ToolResult } from 'turnwheel';
-import { errorOf, message } from './world.mjs';
+import { errorOf, message, withSurrogates } from './world.mjs';
 
 /** Plays the scripted responses of whichever agent asks. */
 export function modelDouble(world) {
@@ -18,7 +18,7 @@ export function modelDouble(world) {
 }
 
 async function* play(world, response, options) {
-  const chunks = expand(response);
+  const chunks = withSurrogates(expand(response));
   const hold = (position) => {
     const gate = response.gates?.[position];
     return gate === undefined ? undefined : world.gates.hold(gate, options.signal, response.onAbort ?? 'fail');
@@ -63,9 +63,9 @@ function finish(response, calls) {
 
 /** The tool that a declaration stands for. */
 export function toolDouble(world, spec) {
-  const { name, description = '', parameters, validate, parallel } = spec;
+  const { name, description = '', parameters, validate, parallel, timeoutMs } = spec;
   const overlaps = typeof parallel === 'object' ? (args) => args?.[parallel.argument] === parallel.equals : parallel;
-  return { name, description, parameters, checked: validate === true, parallel: overlaps, execute: (_, call) => run(world, spec, call) };
+  return { name, description, parameters, checked: validate === true, parallel: overlaps, timeoutMs, execute: (_, call) => run(world, spec, call) };
 }
 
 async function run(world, spec, call) {
@@ -82,5 +82,5 @@ async function run(world, spec, call) {
   if (aborted !== undefined) throw aborted;
   const result = typeof own.result === 'string' ? { text: own.result } : (own.result ?? {});
   if (result.error !== undefined) throw errorOf(result.error);
-  return new ToolResult({ content: result.content ?? [{ type: 'text', text: result.text ?? '' }], meta: own.meta });
+  return new ToolResult({ content: withSurrogates(result.content ?? [{ type: 'text', text: result.text ?? '' }]), meta: own.meta });
 }

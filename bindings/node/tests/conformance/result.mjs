@@ -2,6 +2,7 @@
 
 import { texts } from 'turnwheel';
 import { perform, resume } from './actions.mjs';
+import { elapse } from './additions.mjs';
 import { World } from './world.mjs';
 
 /**
@@ -26,7 +27,9 @@ export async function runScenario(scenario) {
     const place = `step ${index}`;
     let done;
     try {
-      done = action.act === 'resume' ? await resume(world, action, settle) : perform(world, action, place);
+      if (action.act === 'resume') done = await resume(world, action, settle);
+      else if (action.act === 'elapse') done = (await elapse(world, action)) ?? {};
+      else done = perform(world, action, place);
     } catch (error) {
       world.failed(place, error);
       done = { failed: true };

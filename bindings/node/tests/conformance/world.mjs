@@ -2,6 +2,7 @@
 
 import { Context } from 'turnwheel';
 import { perform } from './actions.mjs';
+import { StoreDouble } from './additions.mjs';
 import { modelDouble, toolDouble } from './doubles.mjs';
 import { registerListener } from './listeners.mjs';
 import { Recorder, registerRecorder } from './record.mjs';
@@ -43,9 +44,17 @@ class Gates {
   }
 }
 
+/** A value in whose texts each placeholder has become a lone surrogate (D-22). */
+export function withSurrogates(value) {
+  if (typeof value === 'string') return value.replaceAll('$lone-surrogate', '\ud800');
+  if (Array.isArray(value)) return value.map(withSurrogates);
+  if (value === null || typeof value !== 'object') return value;
+  return Object.fromEntries(Object.entries(value).map(([key, member]) => [key, withSurrogates(member)]));
+}
+
 /** A message in short form (section 3.1). */
 export function message({ id, text = '', content, source }) {
-  return { id, role: 'user', content: content ?? [{ type: 'text', text }], source: source ?? { kind: 'user' } };
+  return { id, role: 'user', content: withSurrogates(content ?? [{ type: 'text', text }]), source: source ?? { kind: 'user' } };
 }
 
 /** An error to throw (section 3.5). */
@@ -69,6 +78,9 @@ export class World {
   toolRegistrations = new Map();
   /** How many more events of a type are refused before they are committed. */
   refusals = new Map();
+  /** Operations that are waited for, by name. */
+  operations = new Map();
+  store = new StoreDouble();
   lifetime = 0;
   ctx;
   #scripts;
@@ -76,7 +88,7 @@ export class World {
   #counters;
 
   constructor(scenario) {
-    this.scenario = { providers: [{ id: 'mock' }], prompt: {}, sections: [], contexts: [], variables: [], tools: [], agents: [{}], model: [], on: [], record: [], loop: {}, ...scenario };
+    this.scenario = { providers: [{ id: 'mock' }], prompt: {}, sections: [], contexts: [], variables: [], tools: [], agents: [{}], model: [], on: [], record: [], needs: [], eventTypes: [], loop: {}, ...scenario };
     this.scenario.agents = this.scenario.agents.map((agent) => ({ id: 'a1', ...agent }));
     this.defaultAgent = this.scenario.agents[0]?.id ?? 'a1';
     const { model } = this.scenario;
@@ -93,9 +105,10 @@ export class World {
   beginLifetime() {
     this.lifetime += 1;
     this.toolRegistrations.clear();
-    const { maxParallelToolCalls, turnBudget } = this.scenario.loop;
+    const { maxParallelToolCalls, turnBudget, turnTimeoutMs, durability } = this.scenario.loop;
     const budget = turnBudget && { steps: null, toolCalls: null, ...turnBudget };
-    this.ctx = new Context({ maxParallelToolCalls, turnBudget: budget });
+    const storing = this.scenario.needs.includes('store') ? { store: this.store, durability } : {};
+    this.ctx = new Context({ maxParallelToolCalls, turnBudget: budget, turnTimeoutMs, ...storing });
     const { ctx, scenario } = this;
     for (const provider of scenario.providers) {
       const models = {};
@@ -112,6 +125,7 @@ export class World {
     if (toolOrder !== undefined) ctx.toolOrder(toolOrder);
     this.#registerInputs(ctx, undefined);
     this.#registerAdditions(ctx);
+    for (const { type, version } of scenario.eventTypes) ctx.registerEventType(type, version);
     scenario.on.forEach((listener, index) => {
       if (listener.scope !== 'agent') registerListener(this, ctx, index);
     });
@@ -119,7 +133,7 @@ export class World {
 
   /** What the actions of section 13 need. */
   #registerAdditions(ctx) {
-    const { needs = [] } = this.scenario;
+    const { needs } = this.scenario;
     if (needs.includes('event-checks')) {
       ctx.checkEvents(({ type }) => {
         const left = this.refusals.get(type) ?? 0;

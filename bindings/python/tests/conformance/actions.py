@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from additions import ask, wait, withdraw
 from doubles import Error, message
 
 import turnwheel as tw
@@ -113,6 +114,16 @@ def _act(world: World, action: dict[str, Any], place: str) -> Done | None:
             world.ctx.start_agents(listed)
         case "wait-for":
             pass
+        case "wake":
+            agent().wake()
+        case "ask":
+            ask(world, action, agent())
+        case "settled" | "durable" | "run":
+            wait(world, action, agent(), begun)
+        case "withdraw":
+            withdraw(world, action)
+        case "store":
+            world.store.refuses = action["refuses"]
         case "set":
             kind = next(kind for kind in ("section", "context", "variable") if kind in action)
             world.texts[kind, action[kind], action.get("agent")] = action.get("text")

@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from world import World
 
 
+# What stands in a scenario for one lone surrogate of a host's string (D-22).
+_LONE = "$lone-surrogate"
+
+
 class Error(Exception):
     """An error of host code; scenarios know it by this name."""
 
@@ -19,11 +23,23 @@ class HarnessError(tw.TurnwheelError):
     """An error of host code with a code of its own."""
 
 
+def with_surrogates(value: Any) -> Any:
+    """A value in whose texts each placeholder has become a lone surrogate."""
+    if isinstance(value, str):
+        return value.replace(_LONE, "\ud800")
+    if isinstance(value, list):
+        return [with_surrogates(item) for item in value]
+    if isinstance(value, dict):
+        return {key: with_surrogates(member) for key, member in value.items()}
+    return value
+
+
 def message(given: dict[str, Any]) -> dict[str, Any]:
     """A message in short form (section 3.1)."""
     text = [{"type": "text", "text": given.get("text", "")}]
     source = given.get("source") or {"kind": "user"}
-    return {"id": given["id"], "role": "user", "content": given.get("content", text), "source": source}
+    content = with_surrogates(given.get("content", text))
+    return {"id": given["id"], "role": "user", "content": content, "source": source}
 
 
 def error_of(facts: Any) -> Exception:
@@ -52,7 +68,7 @@ def model_double(world: World) -> tw.Adapter:
             if world.lifetime == lifetime:
                 world.problems.append(f"the script of {request.session_id} has no response left")
             raise Error("the script has no response left")
-        chunks, gates = _expand(response), response.get("gates", {})
+        chunks, gates = with_surrogates(_expand(response)), response.get("gates", {})
 
         async def hold(position: int) -> None:
             if str(position) in gates:
@@ -128,6 +144,7 @@ def register_tool(world: World, to: Any, spec: dict[str, Any]) -> tw.Registratio
         parameters=spec.get("parameters", {"type": "object", "properties": {}}),
         checked=spec.get("validate") is True,
         parallel=parallel,
+        timeout=spec["timeoutMs"] / 1000 if "timeoutMs" in spec else None,
     )
     return registration
 
@@ -154,4 +171,4 @@ async def _run(world: World, spec: dict[str, Any], call: tw.ToolCall) -> tw.Tool
     if "error" in result:
         raise error_of(result["error"])
     content: list[dict[str, Any]] = result.get("content", [{"type": "text", "text": result.get("text", "")}])
-    return tw.ToolOutput(content=content, meta=own.get("meta"))
+    return tw.ToolOutput(content=with_surrogates(content), meta=own.get("meta"))

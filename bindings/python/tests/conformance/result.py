@@ -8,6 +8,7 @@ import re
 from typing import Any
 
 from actions import Done, begun, perform, resume
+from additions import elapse
 from doubles import Error
 from record import Record
 from world import World
@@ -49,7 +50,13 @@ async def run_scenario(scenario: dict[str, Any]) -> tuple[dict[str, Any], list[s
     for index, action in enumerate(world.scenario["steps"]):
         place = f"step {index}"
         try:
-            done = await resume(world, action, settle) if action["act"] == "resume" else perform(world, action, place)
+            done = Done()
+            if action["act"] == "resume":
+                done = await resume(world, action, settle)
+            elif action["act"] == "elapse":
+                await elapse(world, action)
+            else:
+                done = perform(world, action, place)
         except Exception as error:
             world.failed(place, error)
             done = Done(failed=True)

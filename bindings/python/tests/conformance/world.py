@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from actions import perform
+from additions import StoreDouble
 from doubles import Error, error_of, model_double, register_tool
 from listeners import register_listener
 from record import Recorder, describe_error, register_recorder
@@ -19,7 +20,10 @@ _DEFAULTS: dict[str, Any] = {
     "prompt": {},
     "agents": [{}],
     "loop": {},
-    **{key: [] for key in ("sections", "contexts", "variables", "tools", "model", "on", "record", "needs")},
+    **{
+        key: []
+        for key in ("sections", "contexts", "variables", "tools", "model", "on", "record", "needs", "eventTypes")
+    },
 }
 
 
@@ -94,9 +98,12 @@ class World:
         self.default_agent: str = scenario["agents"][0]["id"] if scenario["agents"] else "a1"
         self.gates = Gates()
         self.errors: list[dict[str, Any]] = []
-        self.settled: dict[str, str] = {}
+        self.settled: dict[str, Any] = {}
         self.problems: list[str] = []
-        self.tasks: list[asyncio.Future[None]] = []
+        self.tasks: list[asyncio.Future[Any]] = []
+        # Operations that are waited for, by name.
+        self.operations: dict[str, asyncio.Future[Any]] = {}
+        self.store = StoreDouble()
         self.tools = list(scenario["tools"])
         self.selections: dict[str, tw.ModelSelection] = {}
         self.tool_registrations: dict[str, tw.Registration] = {}
@@ -127,6 +134,10 @@ class World:
             options["turn_budget"] = {"steps": None} | {names[key]: limit for key, limit in loop["turnBudget"].items()}
         else:
             del options["turn_budget"]
+        if "turnTimeoutMs" in loop:
+            options["turn_timeout"] = loop["turnTimeoutMs"] / 1000
+        if "store" in scenario["needs"]:
+            options |= {"store": self.store, "durability": loop.get("durability", "effects")}
         self.ctx = ctx = tw.Context(**options)
         for provider in scenario["providers"]:
             models = {name: _known(info) for name, info in provider.get("models", {}).items()}
@@ -143,6 +154,8 @@ class World:
             ctx.set_tool_order(prompt["toolOrder"])
         self._register_inputs(ctx, None)
         self._register_additions(ctx)
+        for event_type in scenario["eventTypes"]:
+            ctx.register_event_type(event_type["type"], event_type["version"])
         for index, listener in enumerate(scenario["on"]):
             if listener.get("scope") != "agent":
                 register_listener(self, ctx, index)
@@ -170,6 +183,7 @@ class World:
         self.recorder.freeze()
         self.ctx.abandon()
         self.gates.forget_holders()
+        self.operations.clear()
         self.begin_lifetime()
 
     def _register_inputs(self, to: Any, agent: str | None) -> None:
