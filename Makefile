@@ -108,13 +108,13 @@ conformance-c: $(STAMPS)/c
 	@target/c/conformance $(CONFORMANCE)
 
 install: ## make install PREFIX=<dir>: libraries, headers, pkg-config and CMake files for C and C++
-	cargo build --quiet --release --locked -p turnwheel-ffi
+	cargo rustc --quiet --release --locked -p turnwheel-ffi --crate-type cdylib,staticlib
 	ffi/packaging/install $(CARGO_OUT)/release $(or $(PREFIX),/usr/local)
 
 dist: dist-c dist-python ## what is published for C, C++ and Python
 
 dist-c: ## a tarball for C and C++ users without Rust: target/dist/turnwheel-VERSION-MACHINE.tar.gz
-	cargo build --quiet --release --locked -p turnwheel-ffi
+	cargo rustc --quiet --release --locked -p turnwheel-ffi --crate-type cdylib,staticlib
 	ffi/packaging/dist $(CARGO_OUT)/release target/dist
 
 dist-python: $(STAMPS)/dist-tools ## a wheel and an sdist (VENDOR=1: with every Cargo source), tried in fresh venvs
