@@ -12,6 +12,12 @@ use std::collections::HashMap;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ScopeKey(u64);
 
+/// The right to move a key under another parent: what binding it gave (SCP-9).
+#[derive(Debug)]
+pub struct Binding {
+    child: ScopeKey,
+}
+
 /// The parent links between scopes. They outlive the scopes: a link is a relation between keys (SCP-18).
 #[derive(Default)]
 pub struct Scopes {
@@ -26,16 +32,23 @@ impl Scopes {
         ScopeKey(self.next.get())
     }
 
-    /// Binds a key to its parent, once (SCP-9); cycles are refused (SCP-10).
-    pub fn bind(&self, child: ScopeKey, parent: ScopeKey) -> Result<()> {
+    /// Binds a key to its parent, once (SCP-9); cycles are refused (SCP-10). Only the binding can move the key.
+    pub fn bind(&self, child: ScopeKey, parent: ScopeKey) -> Result<Binding> {
         if self.parents.borrow().contains_key(&child) {
-            return Err(Error::new(Code::ScopeConflict, "the scope has a parent already; rebind it instead"));
+            let message = "the scope has a parent already; whoever bound it can rebind it";
+            return Err(Error::new(Code::ScopeConflict, message));
         }
-        self.rebind(child, parent)
+        self.link(child, parent)?;
+        Ok(Binding { child })
     }
 
-    /// Moves a key under another parent. Later events follow the new links (SCP-13).
-    pub fn rebind(&self, child: ScopeKey, parent: ScopeKey) -> Result<()> {
+    /// Moves a bound key under another parent. Later events follow the new links (SCP-13). Also when its link is gone, as
+    /// behind the end of its scope.
+    pub fn rebind(&self, binding: &Binding, parent: ScopeKey) -> Result<()> {
+        self.link(binding.child, parent)
+    }
+
+    fn link(&self, child: ScopeKey, parent: ScopeKey) -> Result<()> {
         if self.chain(parent).contains(&child) {
             return Err(Error::new(Code::ScopeConflict, "a scope cannot be its own ancestor"));
         }
@@ -49,11 +62,6 @@ impl Scopes {
         if !parents.values().any(|parent| *parent == key) {
             parents.remove(&key);
         }
-    }
-
-    /// Removes a link.
-    pub fn unbind(&self, child: ScopeKey) {
-        self.parents.borrow_mut().remove(&child);
     }
 
     /// The key and its ancestors, nearest first (SCP-11).
@@ -184,4 +192,30 @@ pub struct Seen<T> {
     pub value: T,
     /// The scope that registered it; none for the global layer.
     pub layer: Option<ScopeKey>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lay_6_a_layer_that_is_wholly_empty_is_reclaimed_and_one_that_is_not_stays() {
+        let (scopes, layers) = (Scopes::default(), Layers::<&str>::default());
+        let (one, other) = (scopes.mint(), scopes.mint());
+        let first = layers.add(Some(one), "a", "first").expect("free");
+        let second = layers.add(Some(one), "b", "second").expect("free");
+        layers.add(Some(one), "a", "third").expect_err("taken");
+        let refused = layers.add(Some(other), "a", "of the other").expect("free");
+        layers.remove(Some(one), first);
+        assert!(layers.scoped.borrow().contains_key(&one), "an entry is left");
+        layers.remove(Some(one), second);
+        assert_eq!(layers.scoped.borrow().keys().collect::<Vec<_>>(), [&other]);
+        layers.remove(Some(one), second);
+        layers.remove(Some(other), refused);
+        assert!(layers.scoped.borrow().is_empty(), "nothing is kept for a scope that has nothing");
+        layers.merged(&scopes, Some(one));
+        layers.find(&scopes, Some(other), "a");
+        assert!(layers.scoped.borrow().is_empty(), "looking makes no layer");
+        layers.add(Some(one), "a", "again").expect("free");
+    }
 }

@@ -122,6 +122,11 @@ fn cwk_1_to_7_one_pass_tells_the_last_accounting_end_and_what_was_dropped_after_
     assert_eq!(work(&["insert", "start", "claim", "strange-new-end"]), is(Some(3), false), "never a success (CWK-7)");
     assert_eq!(work(&["insert", "claim", "start", "blocked"]), is(None, false), "a removal between turns is nobody's");
     assert_eq!(work(&["insert", "cancel"]), is(None, true));
+    let in_turn = ["insert", "start", "cancel", "blocked"];
+    assert_eq!(work(&in_turn), is(None, true), "a removal with a cancel outcome inside a turn is no claim (CWK-3)");
+    let both = ["insert", "insert", "start", "claim", "cancel", "blocked"];
+    assert_eq!(work(&both), is(Some(5), false), "the claim beside it is, and its turn accounts for both");
+    assert_eq!(work(&["insert", "insert", "start", "claim", "blocked", "cancel"]), is(Some(4), true));
     assert_eq!(work(&["insert", "swap"]), is(None, false), "a replacement drops nothing");
     assert_eq!(work(&["insert", "cancel", "insert", "start", "claim", "blocked"]), is(Some(5), false));
     assert_eq!(work(&["insert", "cancel", "insert", "start", "claim", "completed"]), is(None, true));

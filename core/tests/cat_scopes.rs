@@ -110,15 +110,19 @@ fn scp_7_and_8_nothing_is_registered_or_minted_through_a_scope_that_ends() {
 fn scp_9_to_11_and_18_links_are_made_once_without_cycles_and_chains_are_nearest_first() {
     let scopes = Scopes::default();
     let (a, b, c) = (scopes.mint(), scopes.mint(), scopes.mint());
-    scopes.bind(a, b).expect("bound");
+    let of_a = scopes.bind(a, b).expect("bound");
     assert_eq!(scopes.bind(a, c).expect_err("bound already").code(), &Code::ScopeConflict);
-    scopes.bind(b, c).expect("bound");
+    let of_b = scopes.bind(b, c).expect("bound");
     assert_eq!(scopes.chain(a), [a, b, c]);
-    for (child, parent) in [(c, a), (c, c)] {
-        assert_eq!(scopes.bind(child, parent).expect_err("a cycle").code(), &Code::ScopeConflict);
-        assert_eq!(scopes.rebind(child, parent).expect_err("a cycle").code(), &Code::ScopeConflict);
+    for parent in [a, c] {
+        assert_eq!(scopes.bind(c, parent).expect_err("a cycle").code(), &Code::ScopeConflict);
     }
-    scopes.rebind(a, c).expect("moved");
+    for parent in [a, b] {
+        assert_eq!(scopes.rebind(&of_b, parent).expect_err("a cycle").code(), &Code::ScopeConflict);
+    }
+    assert_eq!(scopes.chain(a), [a, b, c], "what is refused changes nothing");
+    // Only what binding gave moves a key: `Binding` has no other maker, and there is no way to take a link away.
+    scopes.rebind(&of_a, c).expect("moved");
     assert_eq!(scopes.chain(a), [a, c]);
     let ctx = agents::context(hello());
     let (middle, top) = (open(&ctx, "middle"), ctx.new_scope().expect("a scope"));
@@ -135,7 +139,7 @@ fn scp_12_and_13_events_flow_up_the_chain_as_it_is_at_each_dispatch() {
     let ctx = Context::new();
     let [parent, other, child, sibling] = std::array::from_fn(|_| ctx.new_scope().expect("a scope"));
     let links = &ctx.root().scopes;
-    links.bind(child.key(), parent.key()).expect("bound");
+    let binding = links.bind(child.key(), parent.key()).expect("bound");
     links.bind(sibling.key(), parent.key()).expect("bound");
     let log = Log::default();
     let listeners = [
@@ -161,7 +165,7 @@ fn scp_12_and_13_events_flow_up_the_chain_as_it_is_at_each_dispatch() {
     assert_eq!(heard(Some(child.key())), ["all", "parent", "child"]);
     assert_eq!(heard(Some(parent.key())), ["all", "parent"], "never listeners below");
     assert_eq!(heard(None), ["all"]);
-    links.rebind(child.key(), other.key()).expect("moved");
+    links.rebind(&binding, other.key()).expect("moved");
     assert_eq!(heard(Some(child.key())), ["all", "other", "child"]);
 }
 

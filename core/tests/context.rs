@@ -173,12 +173,12 @@ fn scp_9_to_13_scopes_form_chains_without_cycles_and_events_flow_up_them() {
     let ctx = Context::new();
     let scopes = &ctx.root().scopes;
     let (parent, child, stranger) = (scopes.mint(), scopes.mint(), scopes.mint());
-    scopes.bind(child, parent).expect("bound");
+    let binding = scopes.bind(child, parent).expect("bound");
     assert_eq!(scopes.bind(child, stranger).expect_err("bound once").code(), &Code::ScopeConflict);
-    assert_eq!(scopes.rebind(parent, child).expect_err("a cycle").code(), &Code::ScopeConflict);
-    assert_eq!(scopes.rebind(parent, parent).expect_err("itself").code(), &Code::ScopeConflict);
+    assert_eq!(scopes.bind(parent, child).expect_err("a cycle").code(), &Code::ScopeConflict);
+    assert_eq!(scopes.rebind(&binding, child).expect_err("itself").code(), &Code::ScopeConflict);
     assert_eq!(scopes.chain(child), [child, parent]);
-    scopes.rebind(child, stranger).expect("moved");
+    scopes.rebind(&binding, stranger).expect("moved");
     assert_eq!(scopes.chain(child), [child, stranger]);
 }
 
