@@ -229,6 +229,11 @@ impl AgentRef {
         })
     }
 
+    /// What `doing()` says inside this agent's turns.
+    fn key(&self) -> PyResult<(u64, String)> {
+        self.0.with(|host, agent| Ok((host.owner.id(), agent.id().to_string())))
+    }
+
     /// A future of the insertion being on stable storage.
     fn durable(&self, py: Python<'_>, id: &str) -> PyResult<Py<PyAny>> {
         self.0.with(|host, agent| {

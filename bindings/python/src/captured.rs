@@ -42,6 +42,8 @@ pub struct Captured {
     context: Py<PyAny>,
     run: Py<PyAny>,
     entered: Cell<bool>,
+    /// Whose turn it is a context of: the host's number and the agent's id.
+    pub turn: Option<(u64, String)>,
 }
 
 impl Captured {
@@ -53,12 +55,12 @@ impl Captured {
 
     fn new(context: Bound<'_, PyAny>) -> PyResult<Self> {
         let run = context.getattr("run")?.unbind();
-        Ok(Self { context: context.unbind(), run, entered: Cell::new(false) })
+        Ok(Self { context: context.unbind(), run, entered: Cell::new(false), turn: None })
     }
 
     /// A copy, marked as a turn of an agent.
     pub fn of_turn(&self, py: Python<'_>, host: u64, agent: &str, turn: u64) -> PyResult<Self> {
-        let copy = Self::new(self.copy(py)?)?;
+        let copy = Self { turn: Some((host, agent.to_owned())), ..Self::new(self.copy(py)?)? };
         copy.run.call1(py, (initiator(py)?.getattr("set")?, (host, agent, turn)))?;
         Ok(copy)
     }

@@ -92,6 +92,8 @@ mod _turnwheel {
     #[pymodule_export]
     use super::stream::StreamRef;
     #[pymodule_export]
+    use super::tasks::awaited_tasks;
+    #[pymodule_export]
     use super::tools::{ToolCallRef, check_schema, schema_of_shorthand};
     #[pymodule_export]
     use super::view::{LogRef, LogSource, Timeline};

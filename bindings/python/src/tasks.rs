@@ -102,6 +102,7 @@ impl HostState {
             Started::Value(value) => return Ok(value),
             Started::Task(task) => task,
         };
+        let _awaited = captured.turn.is_some().then(|| Awaited::begin(&captured, task.task()));
         let cancelled = task.task();
         let _guard = signal.as_ref().map(|signal| {
             signal.on_cancel(move |_| {
@@ -133,6 +134,53 @@ impl HostState {
         task.call_method1("add_done_callback", (settle,))?;
         Ok(Started::Task(PyTask { task: task.unbind(), shared, done: false }))
     }
+}
+
+thread_local! {
+    /// The tasks that turns of this thread wait for.
+    static AWAITED: RefCell<Vec<AwaitedTask>> = const { RefCell::new(Vec::new()) };
+    static NEXT_AWAITED: Cell<u64> = const { Cell::new(0) };
+}
+
+struct AwaitedTask {
+    id: u64,
+    /// Says whose turn it is.
+    captured: Rc<Captured>,
+    task: Py<PyAny>,
+}
+
+/// A task that a turn waits for, for as long as it does.
+struct Awaited(u64);
+
+impl Awaited {
+    fn begin(captured: &Rc<Captured>, task: Py<PyAny>) -> Self {
+        let id = NEXT_AWAITED.get();
+        NEXT_AWAITED.set(id + 1);
+        AWAITED.with_borrow_mut(|awaited| awaited.push(AwaitedTask { id, captured: captured.clone(), task }));
+        Self(id)
+    }
+}
+
+impl Drop for Awaited {
+    fn drop(&mut self) {
+        // What the task owns is dropped outside the borrow, and nothing is left of it when its thread ends.
+        let removed = AWAITED.try_with(|awaited| {
+            let mut awaited = awaited.borrow_mut();
+            let at = awaited.iter().position(|awaited| awaited.id == self.0)?;
+            Some(awaited.swap_remove(at))
+        });
+        drop(removed);
+    }
+}
+
+/// The tasks of this thread that a turn of this agent waits for: bodies of tools, listeners that decide, adapters.
+#[pyfunction]
+pub fn awaited_tasks(py: Python<'_>, host: u64, agent: &str) -> Vec<Py<PyAny>> {
+    let is_of = |captured: &Captured| captured.turn.as_ref().is_some_and(|(of, id)| *of == host && id == agent);
+    AWAITED.with_borrow(|awaited| {
+        let tasks = awaited.iter().filter(|awaited| is_of(&awaited.captured));
+        tasks.map(|awaited| awaited.task.clone_ref(py)).collect()
+    })
 }
 
 enum Started {

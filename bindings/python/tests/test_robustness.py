@@ -168,6 +168,119 @@ def test_d_18_tools_that_run_each_others_agents_are_told_instead_of_waiting_for_
     assert [(is_error, code) for _, is_error, code in of_c] == [(True, "SELF_WAIT")] and "waiting" in of_c[0][0]
 
 
+async def gathered(agent: tw.Agent) -> None:
+    await asyncio.gather(agent.run("q"), asyncio.sleep(0))
+
+
+async def in_a_task(agent: tw.Agent) -> None:
+    await asyncio.create_task(agent.run("q"))
+
+
+async def in_a_task_of_a_task(agent: tw.Agent) -> None:
+    await asyncio.gather(in_a_task(agent))
+
+
+async def waited_for(agent: tw.Agent) -> None:
+    await asyncio.wait([asyncio.create_task(agent.run("q"))])
+
+
+async def in_a_group(agent: tw.Agent) -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(agent.run("q"))
+
+
+async def shielded(agent: tw.Agent) -> None:
+    await asyncio.shield(agent.run("q"))
+
+
+async def awaited_later(agent: tw.Agent) -> None:
+    task = asyncio.create_task(agent.run("q"))
+    await asyncio.sleep(0.1)
+    await task
+
+
+WAYS = [gathered, in_a_task, in_a_task_of_a_task, waited_for, in_a_group, shielded, awaited_later]
+
+
+@pytest.mark.parametrize("last", [lambda agent: agent.run("q"), gathered, in_a_task])
+@pytest.mark.parametrize("way", WAYS)
+def test_d_18_a_ring_through_tasks_that_are_awaited_is_told(way: Any, last: Any):
+    ctx = context(call("ask_b"), call("ask_c"), call("ask_a"))
+
+    async def main():
+        agents: dict[str, tw.Agent] = {}
+        asking(ctx, agents, lambda agent: last(agent) if agent.id == "a" else way(agent))
+        async with open_agent(ctx, "a") as a, open_agent(ctx, "b") as b, open_agent(ctx, "c") as c:
+            agents.update(a=a, b=b, c=c)
+            return (await a.run("go")).reason, [tool_results(agent) for agent in (a, b, c)]
+
+    reason, (of_a, of_b, of_c) = run(main(), 5)
+    assert reason == {"kind": "completed"}
+    assert of_a == of_b == [("answered", False, None)]
+    assert [(is_error, code) for _, is_error, code in of_c] == [(True, "SELF_WAIT")]
+
+
+@pytest.mark.parametrize(
+    "event", ["agent/pre-step", "agent/request", "agent/turn-stopping", "tools/pre-execute", "adapter"]
+)
+def test_d_18_a_ring_through_a_listener_or_an_adapter_is_told(event: str):
+    # What the agent's own request brings before the other one is asked.
+    before: dict[str, Any] = {"tools/pre-execute": [call("look")], "agent/turn-stopping": ["said"]}
+    ctx = context(*before.get(event, []), call("ask_a"))
+
+    async def main():
+        agents: dict[str, tw.Agent] = {}
+        asking(ctx, agents, lambda agent: agent.run("q"))
+
+        async def decide(_: object, next: tw.Next | None = None) -> Any:
+            await gathered(agents["b"])
+            return None if next is None else await next()
+
+        async def adapter(_: tw.ModelRequest):
+            await gathered(agents["b"])
+            yield {"type": "finish", "reason": {"kind": "stop"}}
+
+        ctx.llm.register("asks", adapter)
+        async with open_agent(ctx, "b") as b:
+            a = await ctx.agent("a", provider="asks" if event == "adapter" else "m", model="m")
+            agents.update(a=a, b=b)
+            if event != "adapter":
+                a.on(event, decide)  # type: ignore[call-overload]
+            if event == "tools/pre-execute":
+                a.add_tool(lambda: "looked", name="look", parameters={"type": "object"})
+            result = await a.run("go")
+            await a.dispose()
+            return result.reason, tool_results(b)
+
+    reason, of_b = run(main(), 5)
+    assert reason == {"kind": "completed"}
+    assert [(is_error, code) for _, is_error, code in of_b][:1] == [(True, "SELF_WAIT")]
+
+
+def test_d_18_a_run_left_behind_by_a_body_that_goes_on_is_no_reason_to_refuse_one_back():
+    ctx = context(call("leave"), call("ask_a"))
+
+    async def main():
+        agents: dict[str, tw.Agent] = {}
+        asking(ctx, agents, lambda agent: agent.run("q"))
+        left: list[asyncio.Future[Any]] = []
+
+        @ctx.tool
+        async def leave() -> str:
+            left.append(asyncio.gather(agents["b"].run("q")))
+            # Long enough for the one back to be looked at again; the first of two, and a limit, wait for neither.
+            await asyncio.wait([left[0], asyncio.create_task(asyncio.sleep(0.1))], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([left[0]], timeout=0.1)
+            return "left"
+
+        async with open_agent(ctx, "a") as a, open_agent(ctx, "b") as b:
+            agents.update(a=a, b=b)
+            await a.run("go")
+            return (await left[0])[0].reason, tool_results(b)
+
+    assert run(main(), 5) == ({"kind": "completed"}, [("answered", False, None)])
+
+
 def test_d_18_a_run_that_a_tool_leaves_behind_is_no_reason_to_refuse_one_back():
     ctx = context(call("leave"), call("ask_a"))
 

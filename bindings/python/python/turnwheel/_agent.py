@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 from . import _turnwheel
 from ._errors import StateError
 from ._registrar import Apply, ListenerHost, Registrar, Registration
-from ._rings import waiting_for
+from ._rings import wait_for
 from ._turnwheel import Event
 from .view import SessionLog
 
@@ -67,8 +67,7 @@ class Receipt:
     async def settled(self) -> dict[str, Any]:
         """Waits until the message was discarded or the turn that took it ended; gives that state."""
         self._agent._check_no_self_wait()
-        with waiting_for(self._agent):
-            return await self._agent._ref.settled(self.message_id)
+        return await wait_for(self._agent, lambda: self._agent._ref.settled(self.message_id))
 
     async def durable(self) -> None:
         """Waits until the message is on stable storage; at once without a store.
@@ -321,8 +320,7 @@ class Agent(Registrar):
     async def when_idle(self) -> None:
         """Waits until nothing is active. Raises ``SELF_WAIT`` inside the agent's own turn."""
         self._check_no_self_wait()
-        with waiting_for(self):
-            await self._ref.when_idle()
+        await wait_for(self, self._ref.when_idle)
 
     async def run(self, message: Message) -> RunResult:
         """Sends a prompt and waits for the turn that takes it. Cancelling this cancels that turn, with cause ``user``.
@@ -332,8 +330,7 @@ class Agent(Registrar):
         ``reason``.
         """
         self._check_no_self_wait()
-        with waiting_for(self):
-            return RunResult(**await self._ref.run(message))
+        return RunResult(**await wait_for(self, lambda: self._ref.run(message)))
 
     def stream(self, message: Message) -> EventStream:
         """Sends a prompt and gives the events of the turn that takes it, to its ``turn/end``."""

@@ -12,7 +12,6 @@ from typing import Any, Literal, Protocol, TypeVar, overload
 from . import _turnwheel
 from ._errors import UsageError
 from ._models import Adapter, AnthropicMessages, HttpAdapter, OpenAIChat, OpenAIResponses, Scripted
-from ._rings import enter_body
 from ._schema import Signature
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -338,7 +337,6 @@ def _body(function: Any, parameters: Mapping[str, Any] | None, thread: bool) -> 
     if _is_async(function):
 
         async def body(call: _turnwheel.ToolCall, given: Any) -> Any:
-            enter_body(call.agent)
             return _output(await function(**arguments(call, given)))
 
         return body, schema

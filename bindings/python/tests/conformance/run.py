@@ -1,5 +1,5 @@
-"""`python run.py [--pending FILE] [--decisions DIR] [--show NAME] DIR`: runs the scenarios of a folder through the
-public interface of the Python package and judges each.
+"""`python run.py [--pending FILE] [--decisions DIR] [--ran FILE] [--show NAME] DIR`: runs the scenarios of a folder
+through the public interface of the Python package and judges each.
 
 `tests/conformance/SCENARIO.md` defines the format; the Rust runner there checks the files themselves.
 """
@@ -27,6 +27,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pending", type=Path, help="names of scenarios that are known to fail, one a line")
     parser.add_argument("--decisions", type=Path, help="a folder of deliberate deviations")
+    parser.add_argument("--ran", type=Path, metavar="FILE", help="note there the names of the scenarios that passed")
     parser.add_argument("--show", metavar="NAME", help="print the result of one scenario")
     parser.add_argument("folder", type=Path)
     return parser.parse_args()
@@ -82,7 +83,8 @@ def main() -> int:
     if not names:
         print(f"{options.folder} holds no scenario", file=sys.stderr)
         return 2
-    passed = failed = 0
+    passed: list[str] = []
+    failed = 0
     for name in names:
         try:
             lines = _judge(options, name)
@@ -97,8 +99,11 @@ def main() -> int:
             failed += 1
             print("\n".join([f"FAIL {name}", *lines]))
         else:
-            passed += 1
-    print(f"{passed} passed, {failed} failed")
+            passed.append(name)
+    if options.ran is not None:
+        options.ran.parent.mkdir(parents=True, exist_ok=True)
+        options.ran.write_text("".join(f"{name}\n" for name in passed))
+    print(f"{len(passed)} passed, {failed} failed")
     return 1 if failed else 0
 
 
