@@ -39,7 +39,8 @@ export class Receipt {
   settled(options: AwaitOptions = {}): Promise<ReceiptState> {
     const { core, seat } = this.#session;
     const caller = core.caller();
-    return core.json((id) => native.receiptSettled(core.id, id, seat, this.messageId, caller.seat, caller.context), options.signal);
+    const start = (id: number): void => native.receiptSettled(core.id, id, seat, this.messageId, caller.seat, caller.context);
+    return core.wait(seat, start, { signal: options.signal, isJson: true });
   }
 
   /**
@@ -270,7 +271,8 @@ export class Agent extends Registrar implements AsyncDisposable {
   whenIdle(options: AwaitOptions = {}): Promise<void> {
     const { core, session } = this;
     const caller = core.caller();
-    return core.promise((id) => native.whenIdle(core.id, id, session.seat, caller.seat, caller.context), options.signal);
+    const start = (id: number): void => native.whenIdle(core.id, id, session.seat, caller.seat, caller.context);
+    return core.wait(session.seat, start, { signal: options.signal });
   }
 
   /**
@@ -286,7 +288,7 @@ export class Agent extends Registrar implements AsyncDisposable {
       const text = JSON.stringify(message);
       core.sending((context) => native.run(core.id, id, session.seat, text, context, caller.seat, caller.context));
     };
-    return core.json(start, options.signal, options.detached);
+    return core.wait(session.seat, start, { signal: options.signal, isDetached: options.detached ?? false, isJson: true });
   }
 
   /** Sends a prompt and gives the events of the turn that takes it, from its `turn/start` to its `turn/end`. */

@@ -5,6 +5,7 @@ import { AbortError, fromFacts, TurnwheelError, type ErrorFacts } from './errors
 import type { CancelCause } from './json.js';
 import { Agent } from './agent.js';
 import { native } from './native.js';
+import { begin, end, type Wait } from './rings.js';
 import { Session } from './session.js';
 
 /** The kinds of callbacks, as in `promises.rs`. */
@@ -227,6 +228,29 @@ export class Core {
   /** As {@link Core.promise}, for JSON. */
   json<T>(start: (id: number) => void, signal?: AbortSignal, isDetached = false): Promise<T> {
     return this.promise<T>(start, signal, isDetached, true);
+  }
+
+  /** As {@link Core.promise}, for a wait for the turn of the agent in `seat` (D-18). */
+  wait<T>(seat: number, start: (id: number) => void, options: { signal?: AbortSignal | undefined; isDetached?: boolean; isJson?: boolean } = {}): Promise<T> {
+    const caller = callers.getStore();
+    let promiseId = 0;
+    const noted = (id: number): void => start((promiseId = id));
+    const promise = this.promise<T>(noted, options.signal, options.isDetached, options.isJson);
+    if (caller === undefined || caller.seat === 0) return promise;
+    const [behind, ahead] = [caller.core.session(caller.seat).id, this.session(seat).id];
+    const ring = `agent "${ahead}" is waiting for the turn of "${behind}" in which this is`;
+    const refuse = (): void => {
+      const settle = this.promises.get(promiseId);
+      if (!this.promises.delete(promiseId) || this.isClosed) return;
+      native.giveUp(this.id, promiseId);
+      const message = `${ring}; send without waiting, or wait from outside`;
+      settle?.reject(new TurnwheelError('SELF_WAIT', message, { context: { agentId: ahead } }));
+    };
+    const wait: Wait = { behind: `${caller.core.id} ${caller.seat}`, ahead: `${this.id} ${seat}`, refuse };
+    begin(wait, () => warn(`${ring}, or may be: neither ends if both do`));
+    const over = (): void => end(wait);
+    promise.then(over, over);
+    return promise;
   }
 
   /** Runs `send` with the asynchronous context of the running code, for the turn that takes what it sends. */

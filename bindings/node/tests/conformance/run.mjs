@@ -1,13 +1,13 @@
-// `node run.mjs [--pending FILE] [--decisions DIR] [--show NAME] DIR`: runs the scenarios of a folder through the public
+// `node run.mjs [--pending FILE] [--decisions DIR] [--ran FILE] [--show NAME] DIR`: runs the scenarios of a folder through the public
 // interface of the Node package and judges each. `tests/conformance/SCENARIO.md` defines the format; the
 // Rust runner there checks the files themselves.
 
-import { existsSync, readdirSync, readFileSync } from 'node:fs';
-import { basename, join } from 'node:path';
+import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { basename, dirname, join } from 'node:path';
 import { differences, render } from './compare.mjs';
 import { runScenario } from './result.mjs';
 
-const usage = 'usage: run.mjs [--pending FILE] [--decisions DIR] [--show NAME] DIR';
+const usage = 'usage: run.mjs [--pending FILE] [--decisions DIR] [--ran FILE] [--show NAME] DIR';
 const shownDifferences = 14;
 
 function parse(given) {
@@ -15,7 +15,7 @@ function parse(given) {
   const rest = [...given];
   while (rest.length > 0) {
     const argument = rest.shift();
-    if (['--pending', '--decisions', '--show'].includes(argument) && rest.length > 0) options[argument.slice(2)] = rest.shift();
+    if (['--pending', '--decisions', '--ran', '--show'].includes(argument) && rest.length > 0) options[argument.slice(2)] = rest.shift();
     else if (argument.startsWith('-') || options.folder !== undefined) throw new Error(usage);
     else options.folder = argument;
   }
@@ -68,7 +68,8 @@ async function main() {
   const pending = readPending(options.pending);
   const names = namesIn(options.folder);
   if (names.length === 0) throw new Error(`${options.folder} holds no scenario`);
-  let [passed, failed] = [0, 0];
+  const passed = [];
+  let failed = 0;
   for (const name of names) {
     unheard = [];
     let lines;
@@ -82,13 +83,17 @@ async function main() {
       if (lines.length > 0) console.log(`pending ${name}`);
       else lines.push('  listed as pending but passes');
     }
-    if (lines.length === 0) passed += 1;
+    if (lines.length === 0) passed.push(name);
     else if (!pending.has(name) || lines[0].includes('but passes')) {
       failed += 1;
       console.log([`FAIL ${name}`, ...lines].join('\n'));
     }
   }
-  console.log(`${passed} passed, ${failed} failed`);
+  if (options.ran !== undefined) {
+    mkdirSync(dirname(options.ran), { recursive: true });
+    writeFileSync(options.ran, passed.map((name) => `${name}\n`).join(''));
+  }
+  console.log(`${passed.length} passed, ${failed} failed`);
   return failed === 0;
 }
 
