@@ -10,6 +10,7 @@ VENV   := .venv
 LITELLM := .venv-litellm
 BIN    := $(VENV)/bin
 STAMPS := target/stamps
+RAN    := target/ran
 # Where tools that only tests need are installed.
 CACHE  := $(or $(TURNWHEEL_CACHE),target/cache)
 INTERCHANGE := $(CACHE)/interchange
@@ -24,9 +25,12 @@ NODE_RUST    := $(shell find core bindings/node/src -name '*.rs') $(shell find .
 C_RUST       := $(shell find core ffi/src -name '*.rs') $(wildcard ffi/packaging/* include/*) ffi/Cargo.toml core/Cargo.toml Cargo.toml Cargo.lock
 NODE_SOURCES := $(shell find bindings/node/ts -name '*.ts') $(wildcard bindings/node/scripts/*.mjs) bindings/node/package.json bindings/node/tsconfig.json
 
-.PHONY: record help demo demo-real test lint test-rust test-python test-node test-c family test-real conformance conformance-rust conformance-node conformance-python conformance-c install dist dist-c dist-python samples interchange sanitize header sim crash instructions bench bench-peers bench-micro bench-wires bench-open bench-node fuzz clean
+.PHONY: ran-begin record help demo demo-real test lint test-rust test-python test-node test-c family test-real conformance conformance-rust conformance-node conformance-python conformance-c install dist dist-c dist-python samples interchange sanitize header sim crash instructions bench bench-peers bench-micro bench-wires bench-open bench-node fuzz clean
 
 CONFORMANCE = --pending tests/conformance/pending.txt --decisions tests/conformance/decisions $(or $(SCENARIOS),tests/conformance/scenarios)
+
+# Where a host's runner notes which scenarios of the folder passed.
+NOTED = --ran $(RAN)/scenarios-$(1)-$(notdir $(patsubst %/,%,$(or $(SCENARIOS),tests/conformance/scenarios))).txt
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -37,7 +41,12 @@ demo: $(STAMPS)/package ## run the main job offline, or on TURNWHEEL_BASE_URL
 demo-real: $(STAMPS)/package $(STAMPS)/model ## run the main job on a real local model
 	$(BIN)/python tests/real/serve.py -- $(BIN)/python examples/python/demo.py
 
-test: lint test-rust instructions test-python test-node test-c family test-real interchange ## run every test of every language
+test: ran-begin lint test-rust instructions test-python test-node test-c family test-real interchange ## run every test of every language
+	$(PYTHON) tests/coverage/check --ran $(RAN)
+
+# What ran and passed is noted here, and compared with what the coverage tables promise.
+ran-begin:
+	@rm -rf $(RAN) && mkdir -p $(RAN)
 
 lint: $(STAMPS)/tools ## formatters, linters and type checkers
 	cargo fmt --all --check
@@ -58,12 +67,14 @@ test-python: $(STAMPS)/package $(STAMPS)/browser ## the Python package, its type
 		&& ../../$(BIN)/python -m mypy.stubtest turnwheel._turnwheel --allowlist stubtest-allowed.txt
 	$(MAKE) --no-print-directory conformance HOST=python
 	$(MAKE) --no-print-directory conformance HOST=python SCENARIOS=tests/conformance/scenarios-own
-	$(BIN)/python -m pytest -q bindings/python/tests
+	$(BIN)/python -m pytest -q bindings/python/tests --junitxml=$(RAN)/python.xml
 
 test-node: $(STAMPS)/node ## the Node package: conformance, idioms, types, packages, examples
 	$(MAKE) --no-print-directory conformance HOST=node
 	$(MAKE) --no-print-directory conformance HOST=node SCENARIOS=tests/conformance/scenarios-own
-	cd bindings/node && node --test --test-reporter=dot tests/*.test.mjs
+	@mkdir -p $(RAN)
+	cd bindings/node && node --test --test-reporter=dot --test-reporter-destination=stdout \
+		--test-reporter=junit --test-reporter-destination=../../$(RAN)/node.xml tests/*.test.mjs
 	cd bindings/node && for node in $(OTHER_NODES); do \
 		$$node tests/conformance/run.mjs --decisions ../../tests/conformance/decisions ../../tests/conformance/scenarios && \
 		$$node --test --test-reporter=dot tests/idioms.test.mjs tests/extras.test.mjs tests/stores.test.mjs tests/routes.test.mjs tests/view.test.mjs tests/hosting.test.mjs tests/cases.test.mjs tests/memory.test.mjs || exit 1; \
@@ -98,14 +109,14 @@ conformance-rust:
 	@cargo run --quiet --locked -p turnwheel-conformance --bin conformance -- $(CONFORMANCE)
 
 conformance-node: $(STAMPS)/node
-	@node bindings/node/tests/conformance/run.mjs $(CONFORMANCE)
+	@node bindings/node/tests/conformance/run.mjs $(call NOTED,node) $(CONFORMANCE)
 
 conformance-python: $(STAMPS)/package
-	@$(BIN)/python bindings/python/tests/conformance/run.py $(CONFORMANCE)
+	@$(BIN)/python bindings/python/tests/conformance/run.py $(call NOTED,python) $(CONFORMANCE)
 
 conformance-c: $(STAMPS)/c
 	@$(MAKE) --no-print-directory --silent -C tests/c PREFIX=$(abspath target/c/prefix) OUT=$(abspath target/c) conformance
-	@target/c/conformance $(CONFORMANCE)
+	@target/c/conformance $(call NOTED,c) $(CONFORMANCE)
 
 install: ## make install PREFIX=<dir>: libraries, headers, pkg-config and CMake files for C and C++
 	cargo rustc --quiet --release --locked -p turnwheel-ffi --crate-type cdylib,staticlib
@@ -127,6 +138,7 @@ samples: ## make samples DIR=<dir>: check any folder in the layout of tests/samp
 interchange: $(INTERCHANGE)/.installed ## session logs both ways with the reference's npm packages
 	cp tests/interchange/reference.mjs $(INTERCHANGE)/
 	cargo run --quiet --locked -p turnwheel --example interchange -- $(INTERCHANGE)
+	@mkdir -p $(RAN) && echo main > $(RAN)/interchange.txt
 
 sanitize: ## the C tests under valgrind (TOOLS="address thread" for the sanitizers)
 	tests/c/sanitize $(TOOLS)

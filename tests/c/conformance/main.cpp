@@ -1,4 +1,4 @@
-// `conformance [--pending FILE] [--decisions DIR] [--show NAME] DIR`: runs the scenarios of a folder through the C
+// `conformance [--pending FILE] [--decisions DIR] [--ran FILE] [--show NAME] DIR`: runs the scenarios of a folder through the C
 // interface and judges each. `tests/conformance/SCENARIO.md` defines the format; the Rust runner there checks the files
 // themselves.
 
@@ -15,11 +15,11 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr const char *usage = "usage: conformance [--pending FILE] [--decisions DIR] [--show NAME] DIR";
+constexpr const char *usage = "usage: conformance [--pending FILE] [--decisions DIR] [--ran FILE] [--show NAME] DIR";
 constexpr size_t shown_differences = 14;
 
 struct Options {
-    fs::path folder, pending, decisions;
+    fs::path folder, pending, decisions, ran;
     std::string show;
 };
 
@@ -27,11 +27,12 @@ Options parse(int count, char **given) {
     Options options;
     for (int at = 1; at < count; at += 1) {
         const std::string argument = given[at];
-        const bool has_value = argument == "--pending" || argument == "--decisions" || argument == "--show";
+        const bool has_value = argument == "--pending" || argument == "--decisions" || argument == "--ran" || argument == "--show";
         if (has_value && at + 1 < count) {
             const std::string value = given[++at];
             if (argument == "--pending") options.pending = value;
             else if (argument == "--decisions") options.decisions = value;
+            else if (argument == "--ran") options.ran = value;
             else options.show = value;
         } else if (argument[0] == '-' || !options.folder.empty()) {
             throw std::runtime_error(usage);
@@ -104,7 +105,8 @@ std::vector<std::string> judge(const Options &options, const std::string &name) 
 
 bool run_folder(const Options &options) {
     const auto pending = read_pending(options.pending);
-    size_t passed = 0, failed = 0;
+    std::vector<std::string> passed;
+    size_t failed = 0;
     for (const std::string &name : names_in(options.folder)) {
         auto lines = judge(options, name);
         if (pending.count(name) != 0) {
@@ -114,11 +116,17 @@ bool run_folder(const Options &options) {
             }
             lines.push_back("  listed as pending but passes");
         }
-        (lines.empty() ? passed : failed) += 1;
+        if (lines.empty()) passed.push_back(name);
+        else failed += 1;
         if (!lines.empty()) std::cout << "FAIL " << name << "\n";
         for (const std::string &line : lines) std::cout << line << "\n";
     }
-    std::cout << passed << " passed, " << failed << " failed\n";
+    if (!options.ran.empty()) {
+        fs::create_directories(options.ran.parent_path());
+        std::ofstream noted(options.ran);
+        for (const std::string &name : passed) noted << name << "\n";
+    }
+    std::cout << passed.size() << " passed, " << failed << " failed\n";
     return failed == 0;
 }
 
