@@ -99,6 +99,7 @@
 #define TW_E_ABORTED_BEFORE_DISPATCH 706
 #define TW_E_TOOL_NOT_STARTED 707
 #define TW_E_TOOL_OUTCOME_UNKNOWN 708
+#define TW_E_TOOL_RESULT_TOO_LARGE 709
 #define TW_E_STORE_FAILED 801
 #define TW_E_STORE_CONFLICT 802
 #define TW_E_SESSION_LOCKED 803
@@ -680,7 +681,7 @@ tw_status tw_runtime_run(struct tw_runtime *runtime,
 /**
  * Makes a root context on a runtime.
  *
- * `options`: `{"store"?, "durability"?, "maxParallelToolCalls"?, "turnBudget"?, "agentBudget"?, "turnTimeoutMs"?,
+ * `options`: `{"store"?, "durability"?, "maxParallelToolCalls"?, "maxToolResultBytes"?, "turnBudget"?, "agentBudget"?, "turnTimeoutMs"?,
  * "loop"?}`. `store` is `{"kind": "jsonl", "root", "compression"?, "packChunks"?}` or `{"kind": "sqlite", "path"}`;
  * `durability` is `effects`, `every-event`, `turn` or `relaxed`; a budget is `{"steps"?, "toolCalls"?, "tokens"?,
  * "wallMs"?}`.

@@ -113,6 +113,7 @@ codes! {
     706 ABORTED_BEFORE_DISPATCH AbortedBeforeDispatch "The tool call was cancelled before it started.";
     707 TOOL_NOT_STARTED ToolNotStarted "The tool call had not started when the process ended.";
     708 TOOL_OUTCOME_UNKNOWN ToolOutcomeUnknown "The tool call had started when the process ended.";
+    709 TOOL_RESULT_TOO_LARGE ToolResultTooLarge "The tool's result is larger than a record of the log may be.";
     801 STORE_FAILED StoreFailed "The store could not read or write.";
     802 STORE_CONFLICT StoreConflict "The stored log does not end where the writer expected.";
     803 SESSION_LOCKED SessionLocked "Another process holds the session.";
@@ -262,7 +263,9 @@ impl Error {
             Code::NoAdapter | Code::DuplicateAdapter | Code::NoRoute | Code::InvalidPreparedCall => None,
             Code::ModelFailed | Code::UnsupportedReasoningEffort | Code::MalformedChunk => None,
             // What the call did is not known or not to be repeated blindly.
-            Code::ToolSchedulerFailed | Code::ToolNotStarted | Code::ToolOutcomeUnknown => None,
+            Code::ToolSchedulerFailed | Code::ToolNotStarted | Code::ToolOutcomeUnknown | Code::ToolResultTooLarge => {
+                None
+            }
             Code::UnknownTool | Code::InvalidArgs | Code::InvalidToolOutput | Code::AbortedBeforeDispatch => None,
             // Somebody else wrote: open the session again first.
             Code::StoreConflict | Code::NoStore | Code::Unknown | Code::Panic | Code::Other(_) => None,

@@ -13,6 +13,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use turnwheel::context::LoopOptions;
 use turnwheel::json::Value;
 use turnwheel::llm::adapters::{Scripted, ScriptedReply};
 use turnwheel::message::Block;
@@ -284,6 +285,42 @@ fn case_131_a_lone_surrogate_in_a_tools_result_never_reaches_the_log() {
     assert_eq!(ends(&agent), ["completed"]);
     let result = events(&agent).into_iter().find(|event| event.kind() == "tool/result").expect("a result");
     assert!(turnwheel::json::parse(result.json()).is_ok() && !result.json().contains("\\ud83d"));
+}
+
+#[test]
+fn case_140_a_result_of_20_megabytes_is_an_error_and_the_log_stays_small() {
+    let store = MemoryStore::default();
+    let ctx = on_store(&store, Scripted::new().calls([("c1", "edit", "{}")]).text("less, then"));
+    let whole = || "x".repeat(20_000_000);
+    let tool = Tool::new("edit", move |_| async move {
+        Ok(ToolOutput::value("edited").with_meta(json!({"before": (whole()), "after": (whole())})))
+    });
+    ctx.tools().register(tool).expect("registered");
+    let agent = open(&ctx, "a");
+    agent.followup("go").expect("accepted");
+    settle(&ctx);
+    assert_eq!(ends(&agent), ["completed"]);
+    assert_eq!(agents::results(&agent), [("c1".to_owned(), "TOOL_RESULT_TOO_LARGE".to_owned())]);
+    assert!(is_sendable(&agent));
+    ctx.runtime().block_on(agent.flush()).expect("stored");
+    let bytes: usize = events(&agent).iter().map(|event| event.json().len()).sum();
+    assert!(bytes < 10_000, "{bytes} bytes were logged");
+}
+
+#[test]
+fn case_140_the_bound_can_be_moved_and_taken_away() {
+    for (limit, kept) in [(Some(1_000), false), (Some(2_000), true), (None, true)] {
+        let options = LoopOptions { max_tool_result_bytes: limit, ..LoopOptions::default() };
+        let ctx = Context::builder().loop_options(options).build();
+        ctx.llm().register("fake", Scripted::new().calls([("c1", "t", "{}")]).text("done")).expect("a new route");
+        let tool = Tool::new("t", |_| async { Ok(ToolOutput::content(vec![Block::Text("x".repeat(1_500))])) });
+        ctx.tools().register(tool).expect("registered");
+        let agent = open(&ctx, "a");
+        agent.followup("go").expect("accepted");
+        settle(&ctx);
+        let code = if kept { "-" } else { "TOOL_RESULT_TOO_LARGE" };
+        assert_eq!(agents::results(&agent), [("c1".to_owned(), code.to_owned())]);
+    }
 }
 
 #[test]

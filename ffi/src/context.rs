@@ -74,7 +74,7 @@ pub fn empty() -> String {
 
 /// Makes a root context on a runtime.
 ///
-/// `options`: `{"store"?, "durability"?, "maxParallelToolCalls"?, "turnBudget"?, "agentBudget"?, "turnTimeoutMs"?,
+/// `options`: `{"store"?, "durability"?, "maxParallelToolCalls"?, "maxToolResultBytes"?, "turnBudget"?, "agentBudget"?, "turnTimeoutMs"?,
 /// "loop"?}`. `store` is `{"kind": "jsonl", "root", "compression"?, "packChunks"?}` or `{"kind": "sqlite", "path"}`;
 /// `durability` is `effects`, `every-event`, `turn` or `relaxed`; a budget is `{"steps"?, "toolCalls"?, "tokens"?,
 /// "wallMs"?}`.

@@ -25,6 +25,11 @@ export interface ContextOptions {
   /** When the log is made durable; `effects`, the default, is before each model request and tool. */
   durability?: 'effects' | 'every-event' | 'turn' | 'relaxed';
   maxParallelToolCalls?: number;
+  /**
+   * How many bytes one tool result may have in the log; 16 MiB unless set, null for no bound. A larger one becomes an error
+   * of its call, `TOOL_RESULT_TOO_LARGE`.
+   */
+  maxToolResultBytes?: number | null;
   /** What one turn may spend; 200 steps unless you say otherwise. */
   turnBudget?: Budget;
   /** What an agent may spend in its session's life. */

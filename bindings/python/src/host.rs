@@ -189,6 +189,7 @@ struct HostOptions {
     turn_budget: HashMap<String, Option<u64>>,
     agent_budget: HashMap<String, Option<u64>>,
     turn_timeout: Option<f64>,
+    max_tool_result_bytes: Option<u64>,
 }
 
 /// The Python side has checked the names.
@@ -216,6 +217,7 @@ impl HostOptions {
                 .map(Duration::try_from_secs_f64)
                 .transpose()
                 .map_err(|error| invalid(error.to_string()))?,
+            max_tool_result_bytes: self.max_tool_result_bytes,
         };
         let builder = Context::builder().durability(durability).loop_options(loop_options);
         Ok(match self.store {

@@ -49,6 +49,9 @@ pub struct LoopOptions {
     pub agent_budget: Budget,
     /// How long a turn may take before it is cancelled; none by default.
     pub turn_timeout: Option<Duration>,
+    /// How many bytes the content and the meta of one tool result may have, as they stand in the log; 16 MiB by default. A
+    /// larger result becomes an error of the call, `TOOL_RESULT_TOO_LARGE`: nothing of it is logged or sent.
+    pub max_tool_result_bytes: Option<u64>,
 }
 
 impl LoopOptions {
@@ -61,7 +64,13 @@ impl LoopOptions {
 impl Default for LoopOptions {
     fn default() -> Self {
         let turn_budget = Budget { steps: Some(200), ..Budget::default() };
-        Self { max_parallel_tool_calls: 10, turn_budget, agent_budget: Budget::default(), turn_timeout: None }
+        Self {
+            max_parallel_tool_calls: 10,
+            turn_budget,
+            agent_budget: Budget::default(),
+            turn_timeout: None,
+            max_tool_result_bytes: Some(16 << 20),
+        }
     }
 }
 

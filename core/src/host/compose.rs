@@ -21,8 +21,8 @@ fn invalid(message: impl Into<String>) -> Error {
     Error::new(Code::InvalidArgument, message)
 }
 
-/// A context from `{"store"?, "durability"?, "maxParallelToolCalls"?, "turnBudget"?, "agentBudget"?, "turnTimeoutMs"?,
-/// "loop"?}`.
+/// A context from `{"store"?, "durability"?, "maxParallelToolCalls"?, "maxToolResultBytes"?, "turnBudget"?,
+/// "agentBudget"?, "turnTimeoutMs"?, "loop"?}`.
 ///
 /// `store` is `{"kind": "jsonl", "root", "compression"?: "zstd" | "none", "packChunks"?}` or `{"kind": "sqlite", "path"}`.
 /// A budget is `{"steps"?,
@@ -40,6 +40,10 @@ pub fn context_builder(options: Options<'_>) -> Result<ContextBuilder> {
         turn_budget: nested("turnBudget", "a turn budget", defaults.turn_budget)?,
         agent_budget: nested("agentBudget", "an agent budget", defaults.agent_budget)?,
         turn_timeout: options.duration("turnTimeout")?,
+        max_tool_result_bytes: match options.count("maxToolResultBytes")? {
+            None if !options.has("maxToolResultBytes") => defaults.max_tool_result_bytes,
+            limit => limit,
+        },
     };
     loop_options.check()?;
     let mut builder = Context::builder().loop_options(loop_options);

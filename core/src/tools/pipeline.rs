@@ -83,6 +83,7 @@ impl ToolOutcome {
             Code::HostError | Code::ModelFailed => None,
             Code::InvalidToolOutput => Some(("ToolOutputError", error.code().as_str())),
             Code::ToolTimeout => Some(("ToolTimeoutError", error.code().as_str())),
+            Code::ToolResultTooLarge => Some(("ToolResultError", error.code().as_str())),
             code => Some((name.unwrap_or("TurnwheelError"), code.as_str())),
         };
         Self::failure(format!("Error: {}", error.message()), info)
@@ -282,13 +283,30 @@ impl Execution {
     /// The stage behind the body: policy, cancellation, the result notice. In model order (TOOL-10).
     pub(crate) async fn finish(&self, answer: Answer) -> ToolOutcome {
         let outcome = if answer.post { self.post(answer.outcome).await } else { answer.outcome };
-        let outcome = Rc::new(self.finalize(outcome));
+        let outcome = Rc::new(self.bounded(self.finalize(outcome)));
         let result = Rc::new(ToolResultNotice { call: self.info.clone(), outcome: outcome.clone() });
         self.root.hub.emit(&self.root.scopes, self.scope, NoticeKind::ToolResult, || Notice::ToolResult {
             agent: self.info.agent.clone(),
             result,
         });
         Rc::try_unwrap(outcome).unwrap_or_else(|shared| (*shared).clone())
+    }
+
+    /// Keeps a record of the log from growing without bound: the whole of a result stands in it, and is read with it.
+    fn bounded(&self, outcome: ToolOutcome) -> ToolOutcome {
+        // What a nested call gave is logged as far as its parent passes it on.
+        let limit = self.root.loop_options.get().max_tool_result_bytes.filter(|_| self.info.parent.is_none());
+        let Some(limit) = limit else { return outcome };
+        let content: usize = outcome.content.iter().map(Block::weight).sum();
+        let size = (content + outcome.meta.as_ref().map_or(0, Value::weight)) as u64;
+        if size <= limit {
+            return outcome;
+        }
+        let message = format!(
+            "the tool ran, and its result of about {size} bytes is larger than the {limit} that are kept; ask for less of it"
+        );
+        let error = Error::new(Code::ToolResultTooLarge, message);
+        ToolOutcome { contexts: outcome.contexts, ..ToolOutcome::thrown(&error) }
     }
 
     /// The tool's last word on what the model sees (EXE-22).

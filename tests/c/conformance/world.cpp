@@ -118,7 +118,7 @@ void World::begin_lifetime() {
     tool_registrations_.clear();
     selections_.clear();
     call(tw_runtime_new, TW_STR("{\"mode\": \"hosted\"}"), runtime_.place());
-    Json options = picked(scenario["loop"], {"maxParallelToolCalls", "turnTimeoutMs"});
+    Json options = picked(scenario["loop"], {"maxParallelToolCalls", "maxToolResultBytes", "turnTimeoutMs"});
     if (scenario["loop"].contains("turnBudget")) {
         options["turnBudget"] = {{"steps", nullptr}, {"toolCalls", nullptr}};
         options["turnBudget"].update(scenario["loop"]["turnBudget"]);

@@ -217,6 +217,7 @@ pub fn empty_context(scenario: &Scenario, lifetime: u64, clock: &ManualClock, st
     if let Some(budget) = scenario.loop_spec.turn_budget {
         options.turn_budget = Budget { steps: budget.steps, tool_calls: budget.tool_calls, ..Budget::default() };
     }
+    options.max_tool_result_bytes = scenario.loop_spec.max_tool_result_bytes.or(options.max_tool_result_bytes);
     options.turn_timeout = scenario.loop_spec.turn_timeout_ms.map(Duration::from_millis);
     let builder = Context::builder().ports(ports).loop_options(options);
     match scenario.needs("store") {

@@ -157,6 +157,8 @@ pub struct LoopSpec {
     pub max_parallel_tool_calls: Option<usize>,
     /// What one turn may spend.
     pub turn_budget: Option<BudgetSpec>,
+    /// How large a tool's result may be.
+    pub max_tool_result_bytes: Option<u64>,
     /// How long one turn may take.
     pub turn_timeout_ms: Option<u64>,
     /// What has to be stored when.

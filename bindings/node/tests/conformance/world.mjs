@@ -105,10 +105,10 @@ export class World {
   beginLifetime() {
     this.lifetime += 1;
     this.toolRegistrations.clear();
-    const { maxParallelToolCalls, turnBudget, turnTimeoutMs, durability } = this.scenario.loop;
+    const { maxParallelToolCalls, turnBudget, turnTimeoutMs, durability, maxToolResultBytes } = this.scenario.loop;
     const budget = turnBudget && { steps: null, toolCalls: null, ...turnBudget };
     const storing = this.scenario.needs.includes('store') ? { store: this.store, durability } : {};
-    this.ctx = new Context({ maxParallelToolCalls, turnBudget: budget, turnTimeoutMs, ...storing });
+    this.ctx = new Context({ maxParallelToolCalls, turnBudget: budget, turnTimeoutMs, maxToolResultBytes, ...storing });
     const { ctx, scenario } = this;
     for (const provider of scenario.providers) {
       const models = {};

@@ -149,7 +149,8 @@ class Context(Registrar):
 
     ``turn_budget`` limits what one turn may spend (200 steps unless you say otherwise), ``agent_budget`` what an agent
     may spend in its session's life: the running step finishes, then the turn ends as ``aborted`` and the queue is kept.
-    ``turn_timeout`` cancels a turn after so many seconds.
+    ``turn_timeout`` cancels a turn after so many seconds. A tool's result of more than ``max_tool_result_bytes`` (``None``
+    for no bound) becomes an error of its call, ``TOOL_RESULT_TOO_LARGE``.
 
     When the loop ends (``asyncio.run``), agents that are still there are disposed and their logs are written.
     """
@@ -163,6 +164,7 @@ class Context(Registrar):
         turn_budget: Budget | None = None,
         agent_budget: Budget | None = None,
         turn_timeout: float | None = None,
+        max_tool_result_bytes: int | None = 16 * 2**20,
     ) -> None:
         if turn_timeout is not None and not 0 < turn_timeout < math.inf:
             raise UsageError(f"turn_timeout is a positive number of seconds, not {turn_timeout!r}")
@@ -175,6 +177,7 @@ class Context(Registrar):
             "turn_budget": {"steps": 200, **_limits("turn_budget", turn_budget)},
             "agent_budget": _limits("agent_budget", agent_budget),
             "turn_timeout": turn_timeout,
+            "max_tool_result_bytes": max_tool_result_bytes,
         }
         self._kept: list[Registration] = []
         self._host: _turnwheel.Host | None = None

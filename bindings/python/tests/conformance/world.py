@@ -134,6 +134,8 @@ class World:
             options["turn_budget"] = {"steps": None} | {names[key]: limit for key, limit in loop["turnBudget"].items()}
         else:
             del options["turn_budget"]
+        if "maxToolResultBytes" in loop:
+            options["max_tool_result_bytes"] = loop["maxToolResultBytes"]
         if "turnTimeoutMs" in loop:
             options["turn_timeout"] = loop["turnTimeoutMs"] / 1000
         if "store" in scenario["needs"]:
