@@ -2,9 +2,9 @@
 
 use proptest::prelude::*;
 use std::sync::Arc;
-use turnwheel::Context;
 use turnwheel::llm::Chunk;
 use turnwheel::session::{Event, EventData, EventLog, Session, SessionHeader};
+use turnwheel::{Context, json};
 
 fn chunk(kind: u8, index: u64, text: &str) -> Chunk {
     let text = text.to_owned();
@@ -85,4 +85,27 @@ fn a_seed_whose_seqs_have_a_gap_is_refused_also_inside_a_run() {
     assert_eq!(session.events_from(0)[..200], seed[..]);
     assert_eq!(session.event(150), Some(seed[150].clone()));
     assert_eq!(session.marks_from(0).len(), 1, "only the mark of the end of the seed");
+}
+
+#[test]
+fn an_event_that_somebody_holds_stays_as_it_was_when_its_room_could_serve_another() {
+    let ctx = Context::builder().build();
+    let session = Session::new(ctx.runtime(), SessionHeader::new("held", 1)).expect("a session");
+    let log = |text: &str| {
+        let value = json!({"turn": 1, "step": 1, "chunk": {"type": "text-delta", "index": 0, "text": text}});
+        session.append_raw("assistant/chunk", value, None, None, false).expect("logged")
+    };
+    let text = |event: &Event| match &event.data {
+        EventData::AssistantChunk { chunk: Chunk::TextDelta { text, .. }, .. } => text.clone(),
+        other => panic!("not a delta: {other:?}"),
+    };
+    let held: Vec<_> = (0..5).map(|at| log(&format!("first-{at}"))).collect();
+    // Sixty-four deltas are packed at a time; the rooms of those that nobody holds serve again.
+    (0..300).for_each(|at| drop(log(&format!("later-{at}"))));
+    for (event, at) in held.iter().zip(0..) {
+        assert_eq!((event.seq, text(event)), (at, format!("first-{at}")));
+        assert_eq!(session.event(at).as_ref(), Some(event));
+    }
+    let later: Vec<_> = session.events_from(5).iter().map(|event| text(event)).collect();
+    assert_eq!(later, (0..300).map(|at| format!("later-{at}")).collect::<Vec<_>>());
 }

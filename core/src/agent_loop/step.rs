@@ -174,6 +174,9 @@ impl LoopDriver {
         let take = |chunk: Chunk, answer: &mut Answer| -> Result<()> {
             signal.check()?;
             let event = session.log(EventData::AssistantChunk { turn, step, chunk })?;
+            if answer.seqs.capacity() == 0 {
+                answer.seqs.reserve(32);
+            }
             answer.seqs.push(event.seq);
             if let EventData::AssistantChunk { chunk, .. } = &event.data {
                 answer.assembler.push(chunk);
@@ -278,7 +281,7 @@ impl LoopDriver {
         let id = self.root()?.runtime.next_id();
         let message = Arc::new(Message::new(id, Role::Assistant, assembled.content, source));
         let data = EventData::AssistantMessage { turn, step, message, usage, interrupted: false };
-        self.session()?.commit(data, Some(SurfaceOp::Append), Some(answer.seqs))?;
+        self.session()?.commit(data, Some(SurfaceOp::Append), Some(answer.sources()))?;
         if assembled.hit_ceiling {
             return Ok(StepEnd::HitCeiling);
         }
@@ -303,7 +306,7 @@ impl LoopDriver {
         };
         let message = Arc::new(Message::new(self.root()?.runtime.next_id(), Role::Assistant, content, source));
         let data = EventData::AssistantMessage { turn, step, message, usage, interrupted: true };
-        self.session()?.commit(data, Some(SurfaceOp::Append), Some(answer.seqs)).map(|_| ())
+        self.session()?.commit(data, Some(SurfaceOp::Append), Some(answer.sources())).map(|_| ())
     }
 }
 
@@ -340,6 +343,12 @@ struct Answer {
 }
 
 impl Answer {
+    /// The seqs of its chunks, in no more room than they take: the log keeps them.
+    fn sources(mut self) -> Vec<u64> {
+        self.seqs.shrink_to_fit();
+        self.seqs
+    }
+
     /// The error of a failed answer; a host's own error object comes out as it went in.
     fn error(&self, failure: Failure) -> Error {
         let error = Error::model(failure);

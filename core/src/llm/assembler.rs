@@ -148,6 +148,10 @@ fn is_space(c: char) -> bool {
 impl Slot {
     fn add(&mut self, text: &str) {
         if self.closed.is_none() {
+            // Deltas are small and many: room for a few dozen saves growing by doubles from the first.
+            if self.text.capacity() == 0 {
+                self.text.reserve(256);
+            }
             self.text.push_str(text);
         }
     }

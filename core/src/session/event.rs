@@ -5,6 +5,7 @@
 //! and two programs agree on it (PCO-17).
 
 use super::reason::TurnEndReason;
+use super::spares;
 use crate::error::{Code, Error, Result};
 use crate::id::CallId;
 use crate::json::{Value, write_number, write_str};
@@ -370,7 +371,15 @@ impl Event {
         ignorable: bool,
     ) -> Arc<Self> {
         let text = OnceLock::new();
-        Arc::new(Self { seq, time, data, surface_op, source_event_seqs, ignorable, text, own_text: false })
+        spares::place(Self { seq, time, data, surface_op, source_event_seqs, ignorable, text, own_text: false })
+    }
+
+    /// Drops what the event holds; it means nothing afterwards.
+    pub(super) fn clear(&mut self) {
+        self.data = EventData::EndSeed;
+        self.surface_op = None;
+        self.source_event_seqs = None;
+        self.text = OnceLock::new();
     }
 
     /// Adds surface placement and cited sources.

@@ -2,6 +2,7 @@
 
 use super::event::Event;
 use super::packed::{Delta, Run};
+use super::spares;
 use std::fmt;
 use std::sync::Arc;
 
@@ -69,25 +70,29 @@ impl EventLog {
     #[cfg(any(feature = "jsonl", test))]
     pub(crate) fn push_delta(&mut self, seq: u64, time: i64, delta: &Delta<'_>) {
         self.pack_tail();
-        self.pack(self.len, seq, time, delta);
+        self.pack(self.len, seq, time, delta, 0);
         self.len += 1;
     }
 
-    fn pack(&mut self, at: u64, seq: u64, time: i64, delta: &Delta<'_>) {
+    fn pack(&mut self, at: u64, seq: u64, time: i64, delta: &Delta<'_>, room: usize) {
         if let Some((_, Part::Run(run))) = self.parts.last_mut()
             && run.take(seq, time, delta)
         {
             return;
         }
-        self.push_part(at, Part::Run(Box::new(Run::new(seq, time, delta))));
+        self.push_part(at, Part::Run(Box::new(Run::new(seq, time, delta, room))));
     }
 
     fn pack_tail(&mut self) {
         let mut tail = std::mem::take(&mut self.tail);
         let first = self.len - tail.len() as u64;
+        let room = tail.iter().filter_map(|event| Delta::of(event)).map(|delta| Run::size_of(delta.fragment)).sum();
         for (at, event) in (first..).zip(tail.drain(..)) {
             match Delta::of(&event) {
-                Some(delta) => self.pack(at, event.seq, event.time, &delta),
+                Some(delta) => {
+                    self.pack(at, event.seq, event.time, &delta, room);
+                    spares::keep(event);
+                }
                 None => self.push_part(at, Part::One(event)),
             }
         }

@@ -14,6 +14,7 @@ mod pairing;
 mod payload;
 mod reason;
 mod repair;
+mod spares;
 mod surface;
 pub use consumed_work::{ConsumedWork, fold_consumed_work};
 pub use event::*;

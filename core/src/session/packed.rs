@@ -79,7 +79,8 @@ pub(super) struct Run {
 }
 
 impl Run {
-    pub(super) fn new(seq: u64, time: i64, delta: &Delta<'_>) -> Self {
+    /// A run of one, with room for as many bytes as `room` says.
+    pub(super) fn new(seq: u64, time: i64, delta: &Delta<'_>, room: usize) -> Self {
         let mut run = Self {
             kind: delta.kind,
             turn: delta.turn,
@@ -91,7 +92,7 @@ impl Run {
             first_time: time,
             last_time: time,
             members: 0,
-            bytes: Vec::new(),
+            bytes: Vec::with_capacity(room),
         };
         run.add(time, delta.fragment);
         run
@@ -125,9 +126,16 @@ impl Run {
         self.members += 1;
     }
 
-    /// Gives back the room kept for more.
+    /// Gives back the room kept for more, unless that is less than an allocator rounds to.
     pub(super) fn end(&mut self) {
-        self.bytes.shrink_to_fit();
+        if self.bytes.capacity() - self.bytes.len() >= 16 {
+            self.bytes.shrink_to_fit();
+        }
+    }
+
+    /// How many bytes a member takes whose delay and text are short.
+    pub(super) fn size_of(fragment: &str) -> usize {
+        fragment.len() + 2
     }
 
     fn shared<'a>(&'a self, fragment: &'a str) -> Delta<'a> {

@@ -44,15 +44,14 @@ impl Surface {
     /// Checks an event that is about to follow `log` (REC-03, SURF-02 to SURF-08).
     pub fn check(&self, event: &Event, log: &EventLog) -> Result<()> {
         let bad = |what: String| Error::new(Code::InvalidSurface, format!("event {}: {what}", event.seq));
-        let kind = event.kind();
         if !event.data.is_surface() {
             if event.surface_op.is_some() || event.source_event_seqs.is_some() {
-                return Err(bad(format!("{kind} takes no surfaceOp and no sourceEventSeqs")));
+                return Err(bad(format!("{} takes no surfaceOp and no sourceEventSeqs", event.kind())));
             }
             return Ok(());
         }
         let Some(op) = &event.surface_op else {
-            return Err(bad(format!("{kind} needs a surfaceOp")));
+            return Err(bad(format!("{} needs a surfaceOp", event.kind())));
         };
         if let Some(sources) = &event.source_event_seqs {
             self.check_sources(event, sources).map_err(bad)?;
