@@ -99,16 +99,15 @@ impl Receipt {
     }
 
     fn why_parked(&self, state: &AgentState, inserted: u64) -> Parked {
-        if state.phase != "idle" {
+        if state.phase == "running" {
             return Parked::TurnEnding;
         }
         let (session, turn) = (self.agent.session(), state.turn);
         let (span, ended) = (session.turn(turn), session.turn_end(turn));
         if span.is_none_or(|span| span.start < session.first_live_seq()) {
-            // No turn of this life: what a crash interrupted was put back by the resume itself (D-10).
-            let put_back = ended == Some(TurnEndReason::Interrupted);
-            let earlier = put_back || inserted < session.first_live_seq();
-            return if earlier { Parked::Resumed } else { Parked::NotWoken };
+            // No turn of this life.
+            let is_earlier = inserted < session.first_live_seq();
+            return if is_earlier { Parked::Resumed } else { Parked::NotWoken };
         }
         let waited = span.and_then(|span| span.end).is_some_and(|end| end > inserted);
         match ended.filter(|_| waited) {

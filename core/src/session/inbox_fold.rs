@@ -61,6 +61,8 @@ pub struct InboxFold {
     /// Claims of the step that just opened whose messages are not in the log yet.
     entering: Vec<Claim>,
     lost: Vec<Claim>,
+    /// Since when the messages of this turn's claims had waited: a claim that is undone never interrupted that (D-10).
+    claimed_since: HashMap<MessageId, u64>,
 }
 
 impl InboxFold {
@@ -159,6 +161,7 @@ impl InboxFold {
                 self.unentered.clear();
                 self.entering.clear();
                 self.lost.clear();
+                self.claimed_since.clear();
                 if self.turns.last().is_none_or(|last| last.turn < *turn) {
                     self.turns.push(TurnSpan { turn: *turn, start: event.seq, end: None });
                 }
@@ -196,10 +199,11 @@ impl InboxFold {
     fn splice(&mut self, seq: u64, splice: &Splice) -> Result<Vec<Arc<Message>>> {
         self.check(splice)?;
         let range = splice.start..splice.start + splice.removed_count;
-        // A message that is replaced under its own id has waited since it first came.
+        // A message that is replaced under its own id, or whose claim is undone, has waited since it first came.
         let since = splice.inserted.iter().map(|message| match self.deliveries.get(message.id()) {
             Some(Delivery::Pending { seq, .. }) => *seq,
-            _ => seq,
+            Some(Delivery::Claimed { .. }) => self.claimed_since.get(message.id()).copied().unwrap_or(seq),
+            Some(Delivery::Discarded { .. }) | None => seq,
         });
         let since: Vec<_> = since.collect();
         let list = self.list_mut(splice.target);
@@ -213,6 +217,9 @@ impl InboxFold {
                 Delivery::Discarded { seq }
             } else {
                 self.unentered.push((splice.target, message.clone()));
+                if let Some(Delivery::Pending { seq, .. }) = self.deliveries.get(message.id()) {
+                    self.claimed_since.insert(message.id().clone(), *seq);
+                }
                 Delivery::Claimed { turn, step: None }
             };
             self.deliveries.insert(message.id().clone(), delivery);

@@ -76,6 +76,7 @@ impl World {
             }
             Op::Wake { who } => self.on(*who, |life, agent| self.wake(life, agent)),
             Op::Own { who, stream } => self.on(*who, |life, agent| self.own(life, agent, *stream)),
+            Op::Vetoed { who, how } => self.on(*who, |life, agent| self.vetoed(life, agent, *how)),
             Op::DropOne { nth } => {
                 let switch = {
                     let mut switches = self.switches.borrow_mut();

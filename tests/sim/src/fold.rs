@@ -23,6 +23,10 @@ pub enum State {
 pub struct Turn {
     /// Its number.
     pub number: u64,
+    /// Seq of its `turn/start`.
+    pub start: u64,
+    /// Seq of its `turn/end`.
+    pub end: Option<u64>,
     /// Steps that began.
     pub steps: u64,
     /// Why it ended.
@@ -52,6 +56,8 @@ pub struct Fold {
     pub lists: [VecDeque<String>; 2],
     /// Every message that the inbox accepted.
     pub states: BTreeMap<String, State>,
+    /// Since which event each message has waited: an undone claim or a replacement under its own id does not count.
+    pub since: BTreeMap<String, u64>,
     /// Claims of the open turn that entered no step.
     pub unentered: Vec<(usize, String)>,
     /// Claims of the step that just began whose messages are still to come.
@@ -97,7 +103,7 @@ impl Fold {
                 let last = self.turns.last().map_or(0, |turn| turn.number);
                 ensure(*turn == last + 1, || format!("turn {turn} follows turn {last}"))?;
                 self.turn = Some(*turn);
-                self.turns.push(Turn { number: *turn, steps: 0, reason: None });
+                self.turns.push(Turn { number: *turn, start: event.seq, end: None, steps: 0, reason: None });
                 self.unentered.clear();
                 self.entering.clear();
                 self.lost.clear();
@@ -113,6 +119,7 @@ impl Fold {
                 }
                 if let Some(last) = self.turns.last_mut() {
                     last.reason = Some(reason.clone());
+                    last.end = Some(event.seq);
                 }
             }
             EventData::StepStart { turn, step } => {
@@ -222,6 +229,7 @@ impl Fold {
             ensure(fresh, || format!("message {id:?} is accepted a second time ({known:?})"))?;
             self.lists[at].insert(splice.start + offset, id.clone());
             self.states.insert(id.clone(), State::Pending(at));
+            self.since.entry(id.clone()).or_insert(event.seq);
             self.unentered.retain(|(_, claimed)| *claimed != id);
             self.entering.retain(|(_, claimed)| *claimed != id);
             self.lost.retain(|(_, claimed)| *claimed != id);

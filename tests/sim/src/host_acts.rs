@@ -80,10 +80,18 @@ impl World {
             }
             watch.fold.states.iter().map(|(id, state)| (id.clone(), state.clone())).collect()
         });
+        let parked = agent.state().map(|state| state.parked).unwrap_or_default();
         for (id, state) in states.unwrap_or_default() {
             let answer = agent.receipt(id.as_str()).state();
             let right = match (&answer, &state) {
-                (Some(ReceiptState::Pending { target, .. }), State::Pending(at)) => *target == TARGETS[*at],
+                (Some(ReceiptState::Pending { target, parked: why }), State::Pending(at)) => {
+                    let is_why = |why| {
+                        let asked = self.with_watch(life.number, agent.id(), |watch| watch.is_parked_for(&id, why));
+                        asked.unwrap_or(true)
+                    };
+                    let listed = parked.iter().any(|parked| parked.as_str() == id);
+                    *target == TARGETS[*at] && why.is_some() == listed && why.as_ref().is_none_or(is_why)
+                }
                 (Some(ReceiptState::Claimed { turn, .. }), State::Claimed(taken)) => {
                     turn == taken && session.turn_end(*turn).is_none()
                 }

@@ -19,5 +19,6 @@ pub mod run;
 mod script;
 pub mod shrink;
 mod store;
+mod vetoed;
 mod watch;
 mod world;

@@ -108,6 +108,7 @@ fn begin(world: &Rc<World>, seed: u64) -> Build {
 impl World {
     /// Everything that has to hold while nothing moves.
     pub fn check_settled(self: &Rc<Self>) {
+        self.check_waits();
         let lives = self.lives.borrow().clone();
         for life in lives.iter().filter(|life| life.alive.get()) {
             for id in self.watched(life.number) {

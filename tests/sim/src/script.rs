@@ -16,6 +16,8 @@ pub enum Op {
     Wake { who: u64 },
     /// An owned run or a stream of events; perhaps dropped again by [`Op::DropOne`].
     Own { who: u64, stream: bool },
+    /// A delivery that a check refuses, and a wait for it.
+    Vetoed { who: u64, how: u64 },
     /// Drops a run or stream under way.
     DropOne { nth: u64 },
     /// A maintenance task.
@@ -129,7 +131,8 @@ pub fn act(rng: &mut Rng, depth: u64) -> Op {
         88..90 => Op::Compact { who, keep: rng.below(6) },
         90..92 => Op::Listener { who, kind: rng.below(16) },
         92..94 => Op::Query { who },
-        94..95 => Op::Pump { context: rng.below(2) },
+        94..95 => Op::Vetoed { who, how: rng.below(4) },
+        95..96 => Op::Pump { context: rng.below(2) },
         _ if depth < 2 => Op::Later { yields: rng.below(4), op: Box::new(act(rng, depth + 1)) },
         _ => Op::Wake { who },
     }
@@ -142,7 +145,7 @@ impl Op {
             Op::Send { who, .. } | Op::Cancel { who, .. } | Op::Edit { who, .. } | Op::Wake { who } => *who,
             Op::Own { who, .. } | Op::Maintain { who, .. } | Op::Dispose { who } | Op::Open { who } => *who,
             Op::Fork { who, .. } | Op::Append { who, .. } | Op::Compact { who, .. } => *who,
-            Op::Listener { who, .. } | Op::Query { who } => *who,
+            Op::Listener { who, .. } | Op::Query { who } | Op::Vetoed { who, .. } => *who,
             Op::Later { op, .. } => op.subject(),
             Op::DropOne { .. } | Op::Crash { .. } | Op::Gate { .. } | Op::AllGates => 0,
             Op::Clock(_) | Op::Pump { .. } | Op::Settle => 0,
@@ -155,7 +158,7 @@ impl Op {
             Op::Send { who, .. } | Op::Cancel { who, .. } | Op::Edit { who, .. } | Op::Wake { who } => *who = slot,
             Op::Own { who, .. } | Op::Maintain { who, .. } | Op::Dispose { who } | Op::Open { who } => *who = slot,
             Op::Fork { who, .. } | Op::Append { who, .. } | Op::Compact { who, .. } => *who = slot,
-            Op::Listener { who, .. } | Op::Query { who } => *who = slot,
+            Op::Listener { who, .. } | Op::Query { who } | Op::Vetoed { who, .. } => *who = slot,
             Op::Later { op, .. } => op.aim(slot),
             Op::DropOne { .. } | Op::Crash { .. } | Op::Gate { .. } | Op::AllGates => {}
             Op::Clock(_) | Op::Pump { .. } | Op::Settle => {}

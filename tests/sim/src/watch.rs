@@ -2,6 +2,7 @@
 
 use crate::fold::{Fold, State};
 use std::collections::BTreeSet;
+use turnwheel::agent::Parked;
 use turnwheel::session::{Delivery, EventData, InboxTarget, TurnEndReason};
 use turnwheel::{Agent, AgentStatus, CancelCause, Notice, Session};
 
@@ -47,6 +48,8 @@ pub struct Watch {
     results: bool,
     /// Calls whose body began, by the seq of their `tool/call`.
     pub bodies: BTreeSet<u64>,
+    /// Where this life of the session begins in its log.
+    live_from: u64,
 }
 
 impl Watch {
@@ -59,7 +62,7 @@ impl Watch {
         if fold.turn.is_some() {
             return Err("the session begins inside a turn".into());
         }
-        let expected = fold.restored();
+        let (expected, live_from) = (fold.restored(), fold.count);
         Ok(Self {
             session: session.clone(),
             agent: None,
@@ -82,6 +85,7 @@ impl Watch {
             concluded: false,
             results: false,
             bodies: BTreeSet::new(),
+            live_from,
         })
     }
 
@@ -238,6 +242,23 @@ impl Watch {
     /// Whether creation and disposal have been announced.
     pub fn is_paired(&self) -> bool {
         self.created == self.disposed
+    }
+
+    /// Whether a pending message waits for this reason.
+    pub fn is_parked_for(&self, id: &str, why: &Parked) -> bool {
+        let since = self.fold.since.get(id).copied().unwrap_or(u64::MAX);
+        let ended = self.fold.turns.last().filter(|turn| turn.start >= self.live_from);
+        let waited = ended.and_then(|turn| turn.end).is_some_and(|end| end > since);
+        match why {
+            Parked::TurnEnding => self.running,
+            _ if self.running => false,
+            Parked::TurnEnded { turn, reason } => {
+                let is_last = ended.is_some_and(|last| last.number == *turn && last.reason.as_ref() == Some(reason));
+                is_last && waited
+            }
+            Parked::Resumed => ended.is_none() && since < self.live_from,
+            Parked::NotWoken => !waited && (ended.is_some() || since >= self.live_from),
+        }
     }
 
     /// Compares a session with the log: everything it derives.

@@ -76,6 +76,8 @@ pub struct World {
     pub(crate) gates: RefCell<Vec<Rc<Gate>>>,
     /// Runs and streams that can be dropped.
     pub switches: RefCell<Vec<Weak<Gate>>>,
+    /// Waits for deliveries that were or will be refused.
+    pub(crate) waits: RefCell<Vec<Rc<crate::vetoed::Wait>>>,
     violation: RefCell<Option<Violation>>,
     trace: Option<RefCell<Vec<String>>>,
     /// How deep calls are nested, and how many are left.
@@ -102,6 +104,7 @@ impl World {
             watches: RefCell::default(),
             gates: RefCell::default(),
             switches: RefCell::default(),
+            waits: RefCell::default(),
             violation: RefCell::default(),
             trace: traced.then(RefCell::default),
             depth: Cell::new(0),

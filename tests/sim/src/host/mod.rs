@@ -17,6 +17,7 @@ pub fn install(world: &Rc<World>, life: &Rc<Life>) {
     let host = Host { world: Rc::downgrade(world), life: Rc::downgrade(life), number: life.number };
     listeners::install(&host, &life.ctx);
     tools::install(&host, &life.ctx);
+    crate::vetoed::install(world, life);
     let adapter = model::Model { host: host.clone() };
     if let Err(error) = life.ctx.llm().register("sim", adapter) {
         world.violate("SETUP", format!("the model was refused: {error:?}"));
