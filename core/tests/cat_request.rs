@@ -13,7 +13,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use turnwheel::agent::{Recovery, RequestErrorEvent, RequestEvent};
 use turnwheel::llm::adapters::{Scripted, ScriptedReply};
-use turnwheel::llm::{Adapter, CallConfig, Chunk, ChunkStream, Failure, FinishReason, ModelInfo, ModelRequest};
+use turnwheel::llm::{
+    Adapter, CallConfig, Chunk, ChunkStream, Failure, FinishReason, ModelInfo, ModelRequest, RetryMode, RetryPolicy,
+    RouteOptions,
+};
 use turnwheel::message::{Block, Role, Usage};
 use turnwheel::runtime::{LocalBoxFuture, Signal};
 use turnwheel::session::{SurfaceOp, TurnEndReason};
@@ -334,12 +337,40 @@ fn step_7_to_9_recovery_is_told_everything_while_the_step_is_open() {
         assert_eq!(count(&event.agent, "step/end"), 0);
         assert!(!event.signal.is_cancelled());
         *telling.borrow_mut() = Some((event.turn, event.step, event.provider.clone(), event.failure.clone()));
+        assert_eq!(event.retry_policy.as_deref(), Some(&RetryPolicy::default()), "the route's own");
         async move { next.call().await }
     })
     .expect("registered");
     let agent = run(&ctx);
     assert_eq!(*seen.borrow(), Some((1, 1, "fake".to_owned(), down.clone())));
     assert_eq!(failure(&agent), down, "by default the facts of the failure end the turn");
+}
+
+#[test]
+fn step_7_the_policy_is_the_routes_and_a_request_that_no_route_served_has_none() {
+    let ctx = Context::new();
+    let always = RetryPolicy { mode: RetryMode::Always, ..RetryPolicy::default() };
+    let options = RouteOptions { retry: always.clone(), ..RouteOptions::default() };
+    let fails = || Played::new().say([finish(FinishReason::error(Failure::new("SERVER", "down")))]);
+    ctx.llm().register_with(&["fake"], Rc::new(fails()), options).expect("a new route");
+    let seen = Rc::new(RefCell::new(Vec::new()));
+    let telling = seen.clone();
+    ctx.waterfall::<RequestErrorEvent, _>(move |event, next| {
+        telling.borrow_mut().push((event.provider.clone(), event.retry_policy.as_deref().cloned()));
+        async move { next.call().await }
+    })
+    .expect("registered");
+    run(&ctx);
+    let agent = open(&ctx, "b");
+    ctx.waterfall::<RequestEvent, _>(|_, next| async move {
+        let mut config = next.call().await?;
+        config.provider = "nobody".into();
+        Ok(config)
+    })
+    .expect("registered");
+    agent.followup(prompt("q2")).expect("accepted");
+    settle(&ctx);
+    assert_eq!(*seen.borrow(), [("fake".to_owned(), Some(always)), ("nobody".to_owned(), None)]);
 }
 
 #[test]

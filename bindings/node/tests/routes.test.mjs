@@ -17,8 +17,11 @@ test('a failed request is sent again by the policy of its route, in the same ste
   const fail = { kind: 'fail', failure: overloaded };
   ctx.llm.register('mock', faulty(repeated('fine'), fail, fail, { kind: 'none' }, fail, fail, fail), { retry });
   const agent = await ctx.agent('a', mock);
+  const told = [];
+  ctx.on('agent/request-error', ({ retryPolicy }, next) => (told.push(retryPolicy), next()));
   const registration = ctx.llm.retry();
   assert.equal((await agent.run('go')).text, 'fine');
+  assert.deepEqual(told[0], { mode: 'normal', ...retry }, 'listeners are told the policy of the route');
   assert.equal(typesOf(agent).filter((type) => type === 'step/start').length, 1);
   const { reason } = await agent.run('again');
   assert.equal(reason.kind, 'error', 'two retries are all it has');

@@ -4,6 +4,7 @@ import { noticeNames, type About, type Core } from './core.js';
 import type { Agent } from './agent.js';
 import type { TurnwheelError } from './errors.js';
 import type { Block, CallConfig, Failure, Json, Message, ToolSchema } from './json.js';
+import type { RetryPolicy } from './models.js';
 import { native } from './native.js';
 import type { Event, Session } from './session.js';
 
@@ -107,6 +108,8 @@ export interface Waterfalls {
       readonly step: number;
       readonly provider: string;
       readonly failure: Failure;
+      /** The route's; absent when no route served the request. */
+      readonly retryPolicy?: RetryPolicy;
     };
     decision: 'retry' | 'terminal';
   };
@@ -219,6 +222,7 @@ const memberNames = [
   'step',
   'provider',
   'failure',
+  'retryPolicy',
   'callId',
   'name',
   'arguments',

@@ -67,11 +67,21 @@ def test_retries_follow_the_policy_of_the_route() -> None:
             )
             policy = {**QUICK, "retryable_codes": ["SERVER", "STREAM_CLOSED"], "max_retries": 3}
             ctx.llm.register("m", faulty, retry=policy)
+            told: list[dict[str, Any] | None] = []
+
+            @ctx.on("agent/request-error")
+            async def tell(event: tw.RequestError, next: tw.Next) -> Any:
+                told.append(event.retry_policy)
+                return await next()
+
             ctx.llm.retry()
             async with ctx.agent("a", provider="m", model="x") as agent:
                 result = await agent.run("hi")
                 assert result.text == "whole"
                 assert kinds(agent).count("llm/retry") == kinds(agent).count("llm/retry-started") == 2
+            assert told[0] is not None and told[0] == told[1]
+            assert (told[0]["mode"], told[0]["maxRetries"], told[0]["initialDelayMs"]) == ("normal", 3, 1)
+            assert told[0]["retryableCodes"] == policy["retryable_codes"]
             with pytest.raises(tw.UsageError):
                 ctx.llm.register("n", tw.Scripted("x"), retry={"max_tries": 1})
             with pytest.raises(tw.UsageError):

@@ -146,6 +146,7 @@ impl Bridge for RequestErrorEvent {
         object.insert("step", self.step);
         object.insert("provider", self.provider.as_str());
         object.insert("failure", self.failure.to_value());
+        object.insert_some("retryPolicy", self.retry_policy.as_deref().map(super::retry_policy_value));
     }
 
     fn decision(value: &Value, _inner: Option<Recovery>) -> Result<Recovery> {

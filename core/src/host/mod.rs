@@ -39,6 +39,6 @@ pub use results::{
     append_raw, approval_value, error_from_value, error_value, outcome_value, receipt_value, run_value, session_value,
     work_value,
 };
-pub use routes::{fallback_route, model_double, retry_policy, route_options};
+pub use routes::{fallback_route, model_double, retry_policy, retry_policy_value, route_options};
 pub use stores::{HostStore, StoreCall, StoreObject, copied_value};
 pub use view::{log_html, log_text, session_html, session_text};

@@ -2,7 +2,7 @@
 
 use super::options::Options;
 use crate::error::{Error, Result};
-use crate::json::Value;
+use crate::json::{Object, Value};
 use crate::llm::{Adapter, CallConfig, Failure, RateLimits, RetryMode, RetryPolicy, RouteOptions};
 use crate::testing::{Cassette, Fault, Faulty};
 use std::rc::Rc;
@@ -44,6 +44,25 @@ pub fn retry_policy(options: Options<'_>) -> Result<RetryPolicy> {
     options.finish()?;
     policy.check()?;
     Ok(policy)
+}
+
+/// A policy as [`retry_policy`] reads it, with every member that its mode has, in camel case and milliseconds (STEP-7).
+pub fn retry_policy_value(policy: &RetryPolicy) -> Value {
+    let mut object = Object::new();
+    match &policy.mode {
+        RetryMode::Normal { max_retries, retryable_codes } => {
+            object.insert("mode", "normal");
+            object.insert("maxRetries", *max_retries);
+            object.insert("retryableCodes", retryable_codes.iter().map(Value::from).collect::<Vec<_>>());
+        }
+        RetryMode::Always => {
+            object.insert("mode", "always");
+        }
+    }
+    object.insert("initialDelayMs", policy.backoff.initial_delay_ms);
+    object.insert("maxDelayMs", policy.backoff.max_delay_ms);
+    object.insert("jitterRatio", policy.backoff.jitter_ratio);
+    object.into()
 }
 
 /// A fallback route: `{"provider", "model", "reasoningEffort"?, "temperature"?, "maxTokens"?, "stop"?}`.

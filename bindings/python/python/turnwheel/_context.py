@@ -149,8 +149,8 @@ class Context(Registrar):
 
     ``turn_budget`` limits what one turn may spend (200 steps unless you say otherwise), ``agent_budget`` what an agent
     may spend in its session's life: the running step finishes, then the turn ends as ``aborted`` and the queue is kept.
-    ``turn_timeout`` cancels a turn after so many seconds. A tool's result of more than ``max_tool_result_bytes`` (``None``
-    for no bound) becomes an error of its call, ``TOOL_RESULT_TOO_LARGE``.
+    ``turn_timeout`` cancels a turn after so many seconds. A tool's result of more than ``max_tool_result_bytes``
+    (``None`` for no bound) becomes an error of its call, ``TOOL_RESULT_TOO_LARGE``.
 
     When the loop ends (``asyncio.run``), agents that are still there are disposed and their logs are written.
     """

@@ -74,12 +74,17 @@ class Request(Payload):
 
 @dataclass(slots=True)
 class RequestError(Payload):
-    """``agent/request-error``: a model request failed. Decision: ``"retry"`` or ``"terminal"``."""
+    """``agent/request-error``: a model request failed. Decision: ``"retry"`` or ``"terminal"``.
+
+    ``retry_policy`` is the route's, ``{"mode", "maxRetries", "retryableCodes", "initialDelayMs", "maxDelayMs",
+    "jitterRatio"}``; ``None`` when no route served the request.
+    """
 
     turn: int
     step: int
     provider: str
     failure: dict[str, Any]
+    retry_policy: dict[str, Any] | None
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ use pyo3::types::PyDict;
 use std::sync::Arc;
 use turnwheel::agent::{PreStep, PreStepDecision, Recovery, RequestErrorEvent, RequestEvent, Waterfall};
 use turnwheel::error::{Code, Error, Result};
+use turnwheel::host;
 use turnwheel::json::Value;
 use turnwheel::llm::{CallConfig, ToolSchema};
 use turnwheel::runtime::Signal;
@@ -95,7 +96,9 @@ impl Bridge for RequestErrorEvent {
         data.set_item("turn", self.turn)?;
         data.set_item("step", self.step)?;
         data.set_item("provider", &self.provider)?;
-        data.set_item("failure", convert::to_py(py, &self.failure.to_value())?)
+        data.set_item("failure", convert::to_py(py, &self.failure.to_value())?)?;
+        let policy = self.retry_policy.as_deref().map(host::retry_policy_value);
+        data.set_item("retry_policy", policy.map(|policy| convert::to_py(py, &policy)).transpose()?)
     }
 
     fn decision(value: &Value, _inner: Option<Recovery>) -> Result<Recovery> {
