@@ -171,7 +171,7 @@ fn a_timeline_tells_turns_steps_tools_retries_and_how_they_ended() {
         "partial",
         "demo failed (SERVER): retry 1 of 2 in",
         "upstream overloaded",
-        "demo/demo-chat answered after 48 ms  5 tokens in, 2 out",
+        "demo/demo-chat answered after 48 ms, first token after 36 ms  5 tokens in, 2 out",
         "Recovered.",
         "turn 1 completed after 60 ms  (1 step, 1 retry)",
         "turn 2 failed: bad key (AUTH) after",
@@ -277,4 +277,25 @@ fn deeply_nested_data_is_shown_without_deep_recursion() {
     }
     let page = page(&SessionHeader::new("s", 0), &log(vec![item]), &HtmlOptions::default());
     assert!(page.contains("[[[["));
+}
+
+#[test]
+fn str_6_an_answer_says_when_its_first_token_came() {
+    let chunk = |chunk: Value| json!({"type": "assistant/chunk", "data": {"turn": 1, "step": 1, "chunk": chunk}});
+    let delta = |text: &str| json!({"type": "text-delta", "index": 0, "text": text});
+    // An event a tenth of a second: the start of the block and the empty delta are no tokens.
+    let events = log(vec![
+        json!({"type": "turn/start", "data": {"turn": 1}}),
+        user("hi"),
+        json!({"type": "step/start", "data": {"turn": 1, "step": 1}}),
+        chunk(json!({"type": "block-start", "index": 0, "blockType": "text"})),
+        chunk(delta("")),
+        chunk(delta("hel")),
+        chunk(delta("lo")),
+        answer(json!([{"type": "text", "text": "hello"}]), json!({"inputTokens": 1, "outputTokens": 1})),
+    ]);
+    let shown = text(&SessionHeader::new("s", 1), &events, TextOptions::default());
+    assert!(shown.contains("p/m answered after 500 ms, first token after 300 ms"), "{shown}");
+    let shown = text(&SessionHeader::new("s", 1), &events[..2], TextOptions::default());
+    assert!(!shown.contains("first token"), "{shown}");
 }

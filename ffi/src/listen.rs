@@ -52,7 +52,8 @@ fn add(
 
 /// Hears a notification: `session/created`, `session/disposed`, `session/event`, `agent/created`, `agent/disposed`,
 /// `agent/status`, `agent/inbox/inserted`, `agent/inbox/claimed`, `agent/inbox/discarded`, `agent/session-start`,
-/// `agent/error`, `tools/result`, `tools/changed`, `system-prompt/changed`, `agent-loop/config-start-failed`.
+/// `agent/error`, `tools/result`, `tools/changed`, `system-prompt/changed`, `models/changed`,
+/// `agent-loop/config-start-failed`.
 ///
 /// `heard` is called at the point of delivery, before the operation that caused it goes on.
 /// `options`: `{"prepend"?, "once"?, "global"?, "types"?}`; `types` names the log events that a listener of

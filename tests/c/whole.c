@@ -78,6 +78,28 @@ static void routes_retry_and_fall_back(void) {
     CHECK(tw_handle_count() == 0);
 }
 
+static void count_changes(void *user_data, const tw_notice *notice) {
+    (void)notice;
+    ++*(int *)user_data;
+}
+
+static void routes_that_come_and_go_are_told(void) {
+    int told = 0;
+    tw_registration *route = NULL;
+    world w;
+    world_open(&w, "");
+    OK(tw_context_on(w.context, TW_STR("models/changed"), TW_STR(""), count_changes, &told, NULL, NULL, &error));
+    OK(tw_context_route(w.context, TW_STR("r"), TW_STR("{\"kind\":\"scripted\"}"), TW_STR(""), &route, &error));
+    CHECK(told == 1);
+    EXPECT(TW_E_DUPLICATE_ADAPTER, tw_context_route(w.context, TW_STR("r"), TW_STR("{\"kind\":\"scripted\"}"), TW_STR(""), NULL, &error));
+    OK(tw_registration_dispose(route, &error));
+    OK(tw_registration_dispose(route, &error));
+    CHECK(told == 2);
+    tw_registration_release(route);
+    world_close(&w);
+    CHECK(tw_handle_count() == 0);
+}
+
 static void ask_who(void *context) {
     tw_buf *id = NULL;
     OK(tw_context_initiator(context, &id, &error));
@@ -163,6 +185,7 @@ int main(int count, char **arguments) {
     const char *folder = arguments[1];
     sessions_are_listed_and_copied(folder);
     routes_retry_and_fall_back();
+    routes_that_come_and_go_are_told();
     types_initiators_and_schemas();
     programs_are_run_by_the_tool_of_the_reserved_name();
     a_hosted_runtime_is_polled_on_its_thread_only();

@@ -89,3 +89,20 @@ test('an answer that stalls waits for its cancel, and one that is cut fails the 
   assert.equal((await agent.run('once more')).text, 'abcdef');
   await ctx.close();
 });
+
+test('routes that come and go are told once, after the fact (ADP-02)', async () => {
+  const ctx = new Context();
+  const told = [];
+  ctx.on('models/changed', ({ event }) => {
+    told.push(event);
+    throw new Error('undoes nothing');
+  });
+  const route = ctx.llm.register('mock', scripted('hi'));
+  assert.throws(() => ctx.llm.register('mock', scripted('hi')), { code: 'DUPLICATE_ADAPTER' });
+  const agent = await ctx.agent('a', mock);
+  assert.equal((await agent.run('hello')).text, 'hi');
+  route.dispose();
+  route.dispose();
+  assert.deepEqual(told, ['models/changed', 'models/changed']);
+  await ctx.close();
+});

@@ -83,6 +83,7 @@ export const noticeNames = [
   'tools/result',
   'tools/changed',
   'system-prompt/changed',
+  'models/changed',
   'agent-loop/config-start-failed',
 ] as const;
 

@@ -59,6 +59,7 @@ export interface Notices {
   'tools/result': Notice<'tools/result'> & CallInfo & Outcome;
   'tools/changed': { readonly event: 'tools/changed' };
   'system-prompt/changed': { readonly event: 'system-prompt/changed' };
+  'models/changed': { readonly event: 'models/changed' };
   'agent-loop/config-start-failed': {
     readonly event: 'agent-loop/config-start-failed';
     readonly sessionId: string;

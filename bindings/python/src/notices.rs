@@ -52,7 +52,7 @@ pub fn object<'py>(py: Python<'py>, host: &Rc<HostState>, notice: &Notice) -> Py
             data.set_item("error", errors::to_py(py, error).into_value(py))?;
         }
         // The scope of a registration has no face in Python.
-        Notice::ToolsChanged { .. } | Notice::PromptChanged { .. } => {}
+        Notice::ToolsChanged { .. } | Notice::PromptChanged { .. } | Notice::ModelsChanged => {}
         Notice::ConfigStartFailed { session_id: id, error } => {
             session_id = Some(id.to_string());
             data.set_item("error", errors::to_py(py, error).into_value(py))?;

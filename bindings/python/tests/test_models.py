@@ -141,3 +141,25 @@ def test_a_stalled_answer_is_cancelled_and_keeps_what_was_said() -> None:
                 assert (message.text, message.data["interrupted"]) == ("said", True)
 
     run(main())
+
+
+def test_adp_2_routes_that_come_and_go_are_told_once_and_after_the_fact() -> None:
+    async def main() -> None:
+        async with tw.Context() as ctx:
+            told: list[str] = []
+
+            @ctx.on("models/changed")
+            def changed(event: Any) -> None:
+                told.append(event.event)
+                raise RuntimeError("undoes nothing")
+
+            route = ctx.llm.register("m", tw.Scripted("hi"))
+            with pytest.raises(tw.TurnwheelError, match="has an adapter already"):
+                ctx.llm.register("m", tw.Scripted("hi"))
+            async with ctx.agent("a", provider="m", model="x") as agent:
+                assert (await agent.run("hello")).text == "hi"
+            route.dispose()
+            route.dispose()
+            assert told == ["models/changed"] * 2
+
+    run(main())

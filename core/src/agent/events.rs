@@ -54,6 +54,7 @@ pub enum Notice {
     ToolResult { agent: Option<Agent>, result: Rc<ToolResultNotice> },
     ToolsChanged { scope: Option<ScopeKey> },
     PromptChanged { scope: Option<ScopeKey> },
+    ModelsChanged,
     ConfigStartFailed { session_id: SessionId, error: Error },
 }
 
@@ -75,12 +76,13 @@ pub enum NoticeKind {
     ToolResult,
     ToolsChanged,
     PromptChanged,
+    ModelsChanged,
     ConfigStartFailed,
 }
 
 impl NoticeKind {
     /// Every kind.
-    pub const ALL: [NoticeKind; 15] = [
+    pub const ALL: [NoticeKind; 16] = [
         NoticeKind::SessionCreated,
         NoticeKind::SessionDisposed,
         NoticeKind::Created,
@@ -95,6 +97,7 @@ impl NoticeKind {
         NoticeKind::ToolResult,
         NoticeKind::ToolsChanged,
         NoticeKind::PromptChanged,
+        NoticeKind::ModelsChanged,
         NoticeKind::ConfigStartFailed,
     ];
 
@@ -115,6 +118,7 @@ impl NoticeKind {
             NoticeKind::ToolResult => "tools/result",
             NoticeKind::ToolsChanged => "tools/changed",
             NoticeKind::PromptChanged => "system-prompt/changed",
+            NoticeKind::ModelsChanged => "models/changed",
             NoticeKind::ConfigStartFailed => "agent-loop/config-start-failed",
         }
     }
@@ -143,6 +147,7 @@ impl Notice {
             Notice::ToolResult { .. } => NoticeKind::ToolResult,
             Notice::ToolsChanged { .. } => NoticeKind::ToolsChanged,
             Notice::PromptChanged { .. } => NoticeKind::PromptChanged,
+            Notice::ModelsChanged => NoticeKind::ModelsChanged,
             Notice::ConfigStartFailed { .. } => NoticeKind::ConfigStartFailed,
         }
     }
@@ -162,6 +167,7 @@ impl Notice {
             | Notice::SessionDisposed { .. }
             | Notice::ToolsChanged { .. }
             | Notice::PromptChanged { .. }
+            | Notice::ModelsChanged
             | Notice::ConfigStartFailed { .. } => None,
             Notice::Created { agent }
             | Notice::Disposed { agent }

@@ -43,8 +43,8 @@ impl Context {
         Context { receives: Some(Rc::new(receives)), ..self.clone() }
     }
 
-    /// A view whose registrations of tools, restrictions and prompt parts are not announced: `tools/changed` and
-    /// `system-prompt/changed` stay away when they come and when they go (LAY-6).
+    /// A view whose registrations of tools, restrictions, prompt parts and routes are not announced: `tools/changed` and
+    /// `system-prompt/changed` stay away when they come and when they go (LAY-6), and `models/changed` for routes.
     pub fn quiet(&self) -> Context {
         Context { quiet: true, ..self.clone() }
     }

@@ -47,7 +47,7 @@ pub struct Context {
     agent: Weak<AgentInner>,
     members: Option<Rc<Members>>,
     receives: Option<Rc<Receives>>,
-    quiet: bool,
+    pub(crate) quiet: bool,
 }
 
 impl Default for Context {

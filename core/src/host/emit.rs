@@ -41,6 +41,7 @@ pub fn emit(agent: &Agent, event: &str, payload: &Value) -> Result<()> {
         | NoticeKind::ToolResult
         | NoticeKind::ToolsChanged
         | NoticeKind::PromptChanged
+        | NoticeKind::ModelsChanged
         | NoticeKind::ConfigStartFailed => {
             return Err(Error::new(Code::InvalidArgument, format!("{event} is told by the runtime only")));
         }

@@ -28,7 +28,8 @@ pub fn notice_value(notice: &Notice) -> Value {
         | Notice::Error { .. }
         | Notice::ToolResult { .. }
         | Notice::ToolsChanged { .. }
-        | Notice::PromptChanged { .. } => {}
+        | Notice::PromptChanged { .. }
+        | Notice::ModelsChanged => {}
     }
     object.insert_some("sessionId", session);
     match notice {
@@ -38,7 +39,8 @@ pub fn notice_value(notice: &Notice) -> Value {
         | Notice::Created { .. }
         | Notice::Disposed { .. }
         | Notice::ToolsChanged { .. }
-        | Notice::PromptChanged { .. } => {}
+        | Notice::PromptChanged { .. }
+        | Notice::ModelsChanged => {}
         Notice::Status { status, .. } => {
             object.insert("status", status.as_str());
         }

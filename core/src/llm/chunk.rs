@@ -129,6 +129,16 @@ impl Chunk {
         }
     }
 
+    /// Whether it counts as a token when the time to the first one is measured: text, reasoning or a piece of a call's
+    /// arguments that is not empty, or a call's name, even an empty one (STR-06).
+    pub fn is_token(&self) -> bool {
+        match self {
+            Chunk::TextDelta { text, .. } | Chunk::ReasoningDelta { text, .. } => !text.is_empty(),
+            Chunk::ToolCallDelta { name, arguments_delta, .. } => name.is_some() || !arguments_delta.is_empty(),
+            Chunk::BlockStart { .. } | Chunk::BlockEnd { .. } | Chunk::Usage(_) | Chunk::Finish { .. } => false,
+        }
+    }
+
     /// The chunk's `type`.
     pub fn kind(&self) -> &'static str {
         match self {
@@ -234,6 +244,41 @@ impl Chunk {
             | Chunk::ToolCallDelta { index, .. }
             | Chunk::BlockEnd { index, .. } => Some(*index),
             Chunk::Usage(_) | Chunk::Finish { .. } => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::{Block, Usage};
+
+    #[test]
+    fn str_6_what_counts_as_a_token() {
+        let text = |text: &str| Chunk::TextDelta { index: 0, text: text.into() };
+        let thought = |text: &str| Chunk::ReasoningDelta { index: 0, text: text.into() };
+        let call = |id: Option<&str>, name: Option<&str>, arguments: &str| Chunk::ToolCallDelta {
+            index: 0,
+            id: id.map(Into::into),
+            name: name.map(Into::into),
+            arguments_delta: arguments.into(),
+        };
+        for token in
+            [text("a"), thought(" "), call(None, None, "{"), call(None, Some(""), ""), call(None, Some("f"), "")]
+        {
+            assert!(token.is_token(), "{token:?}");
+        }
+        let block = Block::Text("a".into());
+        let others = [
+            text(""),
+            thought(""),
+            call(Some("c"), None, ""),
+            Chunk::BlockStart { index: 0, block_type: "text".into() },
+            Chunk::BlockEnd { index: 0, block },
+            Chunk::Usage(Usage::default()),
+        ];
+        for other in others {
+            assert!(!other.is_token(), "{other:?}");
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::limits::Limiter;
 use super::{Adapter, AdapterDefaults, CallConfig, ChunkStream, ModelInfo, ModelRequest, RateLimits, RetryPolicy};
+use crate::agent::{Notice, NoticeKind};
 use crate::context::{Cleanup, Context, Registration};
 use crate::error::{Code, Error, Result};
 use crate::message::{Message, Source};
@@ -166,7 +167,8 @@ impl Models {
         self.register_with(providers, adapter, RouteOptions::default())
     }
 
-    /// As [`Models::register_shared`], with what else belongs to the routes.
+    /// As [`Models::register_shared`], with what else belongs to the routes. `models/changed` is told once when they come
+    /// and once when they go; routes belong to everybody, so listeners of no scope hear it (ADP-02).
     pub fn register_with(
         &self,
         providers: &[&str],
@@ -196,7 +198,8 @@ impl Models {
         }
         let (root, providers) = (Rc::downgrade(self.ctx.root()), providers.iter().map(|p| (*p).to_owned()).collect());
         let providers: Vec<String> = providers;
-        Ok(self.ctx.fiber().own(Cleanup::Sync(Box::new(move || {
+        let quiet = self.ctx.quiet;
+        let registration = self.ctx.fiber().own(Cleanup::Sync(Box::new(move || {
             let Some(root) = root.upgrade() else { return };
             for provider in &providers {
                 let removed = {
@@ -206,7 +209,15 @@ impl Models {
                 };
                 drop(removed);
             }
-        }))))
+            if !quiet {
+                root.hub.emit(&root.scopes, None, NoticeKind::ModelsChanged, || Notice::ModelsChanged);
+            }
+        })));
+        if !quiet {
+            let root = self.ctx.root();
+            root.hub.emit(&root.scopes, None, NoticeKind::ModelsChanged, || Notice::ModelsChanged);
+        }
+        Ok(registration)
     }
 
     /// Binds a config to the adapter of its route, for loops of your own.

@@ -93,6 +93,8 @@ pub struct Reader {
     step_started: i64,
     /// What the model has streamed since the step or the last retry began, while no message has it.
     partial: String,
+    /// When the first token of the step's answer came.
+    first_token: Option<i64>,
     /// The surface's generation and length at the last request.
     sent: (u64, usize),
 }
@@ -103,6 +105,7 @@ impl Reader {
         let mut entries = Vec::new();
         if matches!(event.kind(), "step/end" | "turn/end" | "llm/retry") {
             entries.extend(self.take_partial(event));
+            self.first_token = None;
         }
         entries.extend(self.entry(event));
         if event.surface_op.is_some() {
@@ -139,6 +142,9 @@ impl Reader {
             EventData::AssistantChunk { chunk, .. } => {
                 if let Chunk::TextDelta { text, .. } = chunk {
                     self.partial.push_str(text);
+                }
+                if chunk.is_token() {
+                    self.first_token.get_or_insert(event.time);
                 }
                 return None;
             }
@@ -186,7 +192,8 @@ impl Reader {
         };
         let after = span(event.time - self.step_started);
         let (tone, how) = if interrupted { (Tone::Failure, "was interrupted") } else { (Tone::Model, "answered") };
-        let mut entry = Entry::new(event, tone, format!("{who} {how} after {after}"));
+        let first = self.first_token.map(|time| format!(", first token after {}", span(time - self.step_started)));
+        let mut entry = Entry::new(event, tone, format!("{who} {how} after {after}{}", first.unwrap_or_default()));
         entry.usage = usage;
         entry.blocks(message.content(), "").part(PartKind::Folded, "request", self.request())
     }

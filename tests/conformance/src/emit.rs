@@ -35,6 +35,7 @@ pub fn emit(ctx: &Context, agent: &Agent, event: &str, payload: &Json) -> Result
         | NoticeKind::ToolResult
         | NoticeKind::ToolsChanged
         | NoticeKind::PromptChanged
+        | NoticeKind::ModelsChanged
         | NoticeKind::ConfigStartFailed => return Err(Error::host(format!("{event} cannot be emitted here"))),
     };
     let scope = match notice.agent() {

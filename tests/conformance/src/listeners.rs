@@ -73,6 +73,7 @@ impl Facts {
             | Notice::SessionDisposed { .. }
             | Notice::ToolsChanged { .. }
             | Notice::PromptChanged { .. }
+            | Notice::ModelsChanged
             | Notice::ConfigStartFailed { .. }
             | Notice::Created { .. }
             | Notice::Disposed { .. } => {}

@@ -245,6 +245,7 @@ fn describe(notice: &Notice) -> Option<Json> {
         | Notice::ToolResult { .. }
         | Notice::ToolsChanged { .. }
         | Notice::PromptChanged { .. }
+        | Notice::ModelsChanged
         | Notice::ConfigStartFailed { .. } => return None,
     }
     Some(json)

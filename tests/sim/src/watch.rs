@@ -145,6 +145,7 @@ impl Watch {
             | Notice::ToolResult { .. }
             | Notice::ToolsChanged { .. }
             | Notice::PromptChanged { .. }
+            | Notice::ModelsChanged
             | Notice::ConfigStartFailed { .. } => {}
         }
         Ok(())

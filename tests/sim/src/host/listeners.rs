@@ -52,7 +52,10 @@ fn heard(host: &Host, notice: &Notice) -> Result<()> {
         NoticeKind::Inserted | NoticeKind::Claimed | NoticeKind::Discarded => ("agent/inbox", 5),
         NoticeKind::ToolResult => ("tools/result", 6),
         // They follow registrations, which setups of the double do by themselves.
-        NoticeKind::ToolsChanged | NoticeKind::PromptChanged | NoticeKind::ConfigStartFailed => return Ok(()),
+        NoticeKind::ToolsChanged
+        | NoticeKind::PromptChanged
+        | NoticeKind::ModelsChanged
+        | NoticeKind::ConfigStartFailed => return Ok(()),
     };
     world.meddle(site, &subject, percent);
     let mut dice = world.decisions.dice("notice", &subject);
