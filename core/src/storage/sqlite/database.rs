@@ -51,14 +51,15 @@ pub(super) struct Writing {
 }
 
 impl Writing {
-    /// Opens the database to write, and makes it if there is none.
-    pub(super) fn open(path: &Path) -> Result<Self> {
+    /// Opens the database to write, and makes it if there is none. A connection that could not make it is left behind.
+    pub(super) fn open(path: &Path, left: &mut Option<Connection>) -> Result<Self> {
         make_file(path)?;
         let failed = |error: rusqlite::Error| failed("open", path, &error);
         let mut connection = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(failed)?;
         let is_new = check_identity(&connection, path)?;
-        if is_new {
-            create_schema(&mut connection, path)?;
+        if is_new && let Err(error) = create_schema(&mut connection, path) {
+            *left = Some(connection);
+            return Err(error);
         }
         connection.pragma_update(None, "synchronous", "FULL").map_err(failed)?;
         connection.pragma_update(None, "fullfsync", true).map_err(failed)?;

@@ -50,7 +50,16 @@ struct Shared {
     instance: Arc<Instance>,
     waiting: Mutex<Waiting>,
     /// Held by the background thread that writes.
-    database: Mutex<Option<database::Writing>>,
+    database: Mutex<Database>,
+}
+
+#[derive(Default)]
+struct Database {
+    writing: Option<database::Writing>,
+    /// The connection that has failed last, open until another one works. Whoever closes a database last makes the rest
+    /// of its log a part of it, also a transaction that failed when it was synced, and the next one to open it needs
+    /// room on the disk.
+    failed: Option<Connection>,
 }
 
 #[derive(Default)]
@@ -163,18 +172,28 @@ impl Shared {
     }
 
     /// One transaction. An operation that is refused changes nothing and does not keep the others from being stored.
-    fn transact(&self, database: &mut Option<database::Writing>, group: &[Job]) -> Result<Vec<Result<Outcome>>> {
-        // A connection that has failed is not trusted with another try.
-        let mut writing = match database.take() {
+    fn transact(&self, database: &mut Database, group: &[Job]) -> Result<Vec<Result<Outcome>>> {
+        let mut writing = match database.writing.take() {
             Some(writing) => {
                 writing.check_place()?;
                 writing
             }
-            None => database::Writing::open(&self.path)?,
+            None => database::Writing::open(&self.path, &mut database.failed)?,
         };
+        let outcomes = self.run_all(&mut writing.connection, group);
+        if outcomes.is_ok() {
+            database.writing = Some(writing);
+            database.failed = None;
+        } else {
+            // It is not trusted with another try.
+            database.failed = Some(writing.connection);
+        }
+        outcomes
+    }
+
+    fn run_all(&self, connection: &mut Connection, group: &[Job]) -> Result<Vec<Result<Outcome>>> {
         let failed = |error: rusqlite::Error| database::failed("write", &self.path, &error);
-        let transaction =
-            writing.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
         let mut outcomes = Vec::with_capacity(group.len());
         for job in group {
             outcomes.push(match self.run(&transaction, job) {
@@ -184,7 +203,6 @@ impl Shared {
             });
         }
         transaction.commit().map_err(failed)?;
-        *database = Some(writing);
         Ok(outcomes)
     }
 
@@ -312,7 +330,7 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        let database = locked(&self.database).take();
+        let database = std::mem::take(&mut *locked(&self.database));
         database::close_elsewhere(self.process, database);
     }
 }
