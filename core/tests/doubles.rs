@@ -7,6 +7,8 @@
 mod agents;
 #[path = "support/http.rs"]
 mod http;
+#[path = "support/traced.rs"]
+mod traced;
 
 use agents::{count, events, finish, open, settle};
 use http::{HEAD, KEY, answer, collect, request};
@@ -137,6 +139,7 @@ fn a_miss_is_not_retried() {
 #[test]
 fn no_secret_is_left_behind_by_a_run() {
     const HEADER: &str = "gateway-secret-9876543210";
+    traced::start();
     let folder = tempfile::tempdir().unwrap();
     let quoting = format!(
         "HTTP/1.1 401 Unauthorized\r\nx-request-id: r\r\nconnection: close\r\n\r\n{{\"error\":{{\"message\":\"bad key {KEY} and {HEADER}\"}}}}"
@@ -173,7 +176,9 @@ fn no_secret_is_left_behind_by_a_run() {
     ] {
         shown.push_str(&builder);
     }
-    let mut left = vec![("what was shown".to_owned(), shown)];
+    let traced = traced::text();
+    assert!(traced.contains("hyper_util") && traced.contains("TRACE"), "all levels of all crates are kept:\n{traced}");
+    let mut left = vec![("what was shown".to_owned(), shown), ("what was traced".to_owned(), traced)];
     let mut folders = vec![folder.path().to_owned()];
     while let Some(next) = folders.pop() {
         for entry in std::fs::read_dir(next).unwrap() {
@@ -188,7 +193,7 @@ fn no_secret_is_left_behind_by_a_run() {
             }
         }
     }
-    assert!(left.len() >= 9, "sessions and cassettes were looked through: {}", left.len());
+    assert!(left.len() >= 10, "sessions and cassettes were looked through: {}", left.len());
     for (place, text) in left {
         for secret in [KEY, HEADER] {
             assert!(!text.contains(secret), "{place} holds a secret");

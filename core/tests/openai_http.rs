@@ -129,6 +129,14 @@ fn case_022_retry_after_is_reported_and_not_slept() {
     assert_eq!((failure.status, failure.provider_retry_after_ms), (Some(429), Some(3_600_000.0)));
     assert_eq!(failure.request_id.as_deref(), Some("req-9"));
     assert!(start.elapsed() < Duration::from_secs(1));
+    // As LiteLLM passes a provider's header on; its own comes first.
+    for (headers, expected) in
+        [("llm_provider-retry-after: 7", 7_000.0), ("llm_provider-retry-after: 7\r\nretry-after: 30", 30_000.0)]
+    {
+        let failure =
+            failure_of(&format!("HTTP/1.1 429 Too Many Requests\r\n{headers}\r\ncontent-length: 2\r\n\r\n{{}}"));
+        assert_eq!(failure.provider_retry_after_ms, Some(expected), "{headers}");
+    }
 }
 
 #[test]

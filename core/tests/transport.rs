@@ -4,12 +4,16 @@
 
 #[path = "support/http.rs"]
 mod http;
+#[path = "support/traced.rs"]
+mod traced;
 
 use http::{HEAD, KEY, answer, collect, request, serve, text_of};
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+use turnwheel::llm::Failure;
 use turnwheel::llm::adapters::OpenAiChat;
 
 const ANSWER: &str = "data: {\"choices\":[{\"delta\":{\"content\":\"hello\"}}]}\n\ndata: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
@@ -102,6 +106,7 @@ fn tls_is_verified_and_a_private_authority_is_trusted_only_when_given() {
 
 #[test]
 fn http_2_is_spoken_and_a_cancel_resets_the_stream() {
+    traced::start();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
     let url = format!("http://{}/v1", listener.local_addr().unwrap());
@@ -124,7 +129,7 @@ fn http_2_is_spoken_and_a_cancel_resets_the_stream() {
             });
         }
     });
-    let adapter = OpenAiChat::builder(&url).http2_prior_knowledge(true).build().unwrap();
+    let adapter = OpenAiChat::builder(&url).api_key(KEY).http2_prior_knowledge(true).build().unwrap();
     let (chunks, failure) = collect(&adapter, request());
     assert_eq!((failure, text_of(&chunks).as_str()), (None, "hello"));
     let asked = request();
@@ -144,6 +149,8 @@ fn http_2_is_spoken_and_a_cancel_resets_the_stream() {
         };
         assert!(is_reset, "the server hears of the cancellation");
     });
+    let traced = traced::text();
+    assert!(traced.contains("h2::") && !traced.contains(KEY), "HTTP/2 traces frames and no key:\n{traced}");
 }
 
 #[test]
@@ -155,4 +162,40 @@ fn a_proxy_is_used_when_it_is_given() {
     assert_eq!((failure, text_of(&chunks).as_str()), (None, "hello"));
     assert!(seen.recv().unwrap().starts_with("POST http://model.example/v1/chat/completions "));
     assert!(OpenAiChat::builder("https://e.com").proxy("::nonsense::").build().is_err());
+}
+
+/// How long it takes to give up, and with what.
+fn given_up(url: &str) -> (Duration, Failure) {
+    let limit = Duration::from_millis(300);
+    let chat = OpenAiChat::builder(url).allow_insecure_http(true).connect_timeout(limit).build().unwrap();
+    let start = Instant::now();
+    let (chunks, failure) = collect(&chat, request());
+    assert_eq!(text_of(&chunks), "");
+    (start.elapsed(), failure.expect("nobody answers"))
+}
+
+#[test]
+fn a_connection_that_is_never_made_is_given_up_after_the_connect_limit() {
+    // A listener whose queue is full: the kernel drops whatever else knocks.
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.bind(&"127.0.0.1:0".parse::<SocketAddr>().unwrap().into()).unwrap();
+    socket.listen(0).unwrap();
+    let address = socket.local_addr().unwrap().as_socket().unwrap();
+    let mut waiting = Vec::new();
+    while let Ok(stream) = TcpStream::connect_timeout(&address, Duration::from_millis(200)) {
+        waiting.push(stream);
+        assert!(waiting.len() < 50, "the queue never fills");
+    }
+    let (time, failure) = given_up(&format!("http://{address}/v1"));
+    assert_eq!(failure.code, "TIMEOUT", "{failure:?}");
+    assert!((Duration::from_millis(290)..Duration::from_secs(3)).contains(&time), "{time:?}");
+}
+
+#[test]
+fn a_handshake_that_never_ends_counts_as_connecting() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("https://{}/v1", listener.local_addr().unwrap());
+    let (time, failure) = given_up(&url);
+    assert_eq!(failure.code, "TIMEOUT", "{failure:?}");
+    assert!((Duration::from_millis(290)..Duration::from_secs(3)).contains(&time), "{time:?}");
 }

@@ -1,11 +1,15 @@
-"""Writes the samples of a guide as files and prints their names: a block of C or C++ and the `text` block behind it."""
+"""Writes the samples of guides as files and prints their names: a block of C or C++ and the `text` block behind it.
+
+    samples.py FOLDER GUIDE...
+"""
 
 import re
 import sys
 from pathlib import Path
 
-guide, folder = sys.argv[1:]
-samples = re.findall(r"```(c|cpp)\n(.*?)```\s+(?:[^`\n]+\n\s*)?```text\n(.*?)```", Path(guide).read_text(), re.DOTALL)
+folder, *guides = sys.argv[1:]
+text = "\n".join(Path(guide).read_text() for guide in guides)
+samples = re.findall(r"```(c|cpp)\n(.*?)```\s+(?:[^`\n]+\n\s*)?```text\n(.*?)```", text, re.DOTALL)
 for index, (language, program, output) in enumerate(samples):
     name = Path(folder) / f"sample{index}.{language}"
     name.write_text(program)

@@ -4,7 +4,8 @@
 
 The proxy runs in the virtual environment whose Python is in TURNWHEEL_LITELLM_PYTHON, because its requirements are its
 own; the command finds it in TURNWHEEL_BASE_URL, with the key in TURNWHEEL_KEY. `mock-text`, `mock-tool`, `mock-limited`
-(429) and `mock-broken` (500) are LiteLLM's own mocks; `up-text`, `up-tool`, `up-limited` (429 with Retry-After) and
+(429) and `mock-broken` (500) are LiteLLM's own mocks; `own-limit` takes one request a minute and `own-rest` rests
+behind two failures, both by rules of the proxy; `up-text`, `up-tool`, `up-limited` (429 with Retry-After) and
 `flat-...` are served by a chat-completions server in this process; the proxy translates `up-...` into the messages wire
 and `flat-...` into the responses wire.
 """
@@ -40,8 +41,16 @@ def config(upstream: str) -> "dict[str, object]":
             *[model(f"up-{kind}", "hosted_vllm", **ours) for kind in ("text", "tool", "limited")],
             # A provider for which the proxy has no responses wire, so that it translates.
             *[model(f"flat-{kind}", "deepseek", **ours) for kind in ("text", "tool", "limited")],
+            # The proxy's own limits. A model that failed rests, if it has a second deployment.
+            model("own-limit", mock_response="Grüezi from the proxy.", rpm=1),
+            *[{**model("down", "hosted_vllm", **ours), "model_name": "own-rest"} for _ in range(2)],
         ],
-        "router_settings": {"num_retries": 0, "disable_cooldowns": True},
+        "router_settings": {
+            "num_retries": 0,
+            "allowed_fails": 0,
+            "cooldown_time": 30,
+            "optional_pre_call_checks": ["enforce_model_rate_limits"],
+        },
         "general_settings": {"master_key": KEY},
         "litellm_settings": {
             "num_retries": 0,
@@ -61,6 +70,8 @@ class Upstream(http.server.BaseHTTPRequestHandler):
         if "limited" in asked["model"]:
             body = b'{"error":{"message":"slow down","type":"rate_limit_error","code":"429"}}'
             return self.answer(429, "application/json", body, ("retry-after", "7"))
+        if "down" in asked["model"]:
+            return self.answer(500, "application/json", b'{"error":{"message":"out of order"}}')
         parts: list[dict[str, object]] = [{"role": "assistant", "content": ""}]
         reason = "stop"
         if "tool" in asked["model"] and asked["messages"][-1]["role"] != "tool":

@@ -34,7 +34,7 @@ async def answer(wire: str, model: str, prompt: str = "hi", **options: Any) -> t
         ctx.llm.register("proxy", adapter, **options)
         if "retry" in options:
             ctx.llm.retry()
-        name = model if model.startswith("mock") else f"{prefix}-{model}"
+        name = model if model.startswith(("mock", "own")) else f"{prefix}-{model}"
         async with ctx.agent("a", provider="proxy", model=name) as agent:
             result = await agent.run(prompt)
             return result, agent.session.events()
@@ -76,6 +76,22 @@ def test_the_proxys_own_mocks() -> None:
     assert result.reason["error"]["code"] == "RATE_LIMIT"
     result, _ = asyncio.run(answer("chat", "mock-nowhere"))
     assert result.reason["error"]["code"] == "INVALID_REQUEST"
+
+
+def test_the_proxys_own_limits_and_when_to_come_back() -> None:
+    """The proxy says it in `retry-after` when it is its own idea, and under another name when it speaks for a provider."""
+    # One request a minute: of three in a breath one is refused, wherever the minute begins.
+    results = [asyncio.run(answer("chat", "own-limit"))[0] for _ in range(3)]
+    assert results[0].text == "Grüezi from the proxy."
+    error = next(result.reason["error"] for result in results if result.reason["kind"] == "error")
+    assert (error["code"], error["status"], error["providerRetryAfterMs"]) == ("RATE_LIMIT", 429, 60_000)
+    codes = []
+    while "RATE_LIMIT" not in codes and len(codes) < 6:
+        result, _ = asyncio.run(answer("chat", "own-rest"))
+        error = result.reason["error"]
+        codes.append(error["code"])
+    assert codes[0] == "SERVER" and codes[-1] == "RATE_LIMIT", codes
+    assert error["status"] == 429 and 0 < error["providerRetryAfterMs"] <= 30_000, error
 
 
 @pytest.mark.parametrize("wire", WIRES)

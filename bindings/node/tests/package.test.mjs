@@ -45,9 +45,9 @@ test('the packed package runs the README program in an empty project, as ESM and
   assert.equal(await succeeds(process.execPath, ['-e', source], { cwd: project }), '212\n');
 });
 
-test('every program of docs/node.md runs', async (t) => {
-  const programs = programsOf(join(projectRoot, 'docs', 'node.md'));
-  assert.equal(programs.length, 5);
+test('every program of docs/node.md and docs/models.md runs', async (t) => {
+  const programs = ['node.md', 'models.md'].flatMap((name) => programsOf(join(projectRoot, 'docs', name)));
+  assert.equal(programs.length, 6);
   for (const source of programs) {
     const { code, stderr } = await program(source);
     assert.deepEqual({ code, stderr }, { code: 0, stderr: '' }, `${t.name}:\n${source}`);

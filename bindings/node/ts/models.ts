@@ -93,13 +93,18 @@ export interface ScriptedReply {
 export class BuiltInAdapter {
   /** Which one it is, for example `openai-chat`. */
   readonly kind: string;
-  /** @internal */
-  readonly options: object;
+  // Private, because they may hold a key: no inspection of the object shows them.
+  readonly #options: object;
 
   /** @internal */
   constructor(kind: string, options: object) {
     this.kind = kind;
-    this.options = options;
+    this.#options = options;
+  }
+
+  /** @internal */
+  static optionsOf(adapter: BuiltInAdapter): object {
+    return adapter.#options;
   }
 }
 
@@ -393,7 +398,7 @@ export type AnyAdapter = BuiltInAdapter | Adapter | ModelDouble;
 
 /** Calls `use` with an adapter as native code takes it, for as long as that takes. */
 function adapterFor<T>(core: Core, adapter: AnyAdapter, infos: ModelInfos, use: (value: object) => T): T {
-  if (adapter instanceof BuiltInAdapter) return use({ kind: adapter.kind, ...adapter.options, ...infos });
+  if (adapter instanceof BuiltInAdapter) return use({ kind: adapter.kind, ...BuiltInAdapter.optionsOf(adapter), ...infos });
   if (adapter instanceof ModelDouble) {
     const { inner, options } = adapter;
     if (inner === undefined) return use({ double: options });

@@ -195,7 +195,8 @@ fn head(response: &Response) -> Head {
     };
     Head {
         status: response.status().as_u16(),
-        retry_after: text("retry-after"),
+        // LiteLLM passes a provider's own headers on under names of its own.
+        retry_after: text("retry-after").or_else(|| text("llm_provider-retry-after")),
         request_id: text("x-request-id").or_else(|| text("x-deepseek-request-id")).or_else(|| text("request-id")),
         is_json: text("content-type").is_some_and(|kind| kind.to_ascii_lowercase().starts_with("application/json")),
         encoding: text("content-encoding").filter(|encoding| !encoding.eq_ignore_ascii_case("identity")),
