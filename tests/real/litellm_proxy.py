@@ -69,7 +69,7 @@ class Upstream(http.server.BaseHTTPRequestHandler):
         asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
         if "limited" in asked["model"]:
             body = b'{"error":{"message":"slow down","type":"rate_limit_error","code":"429"}}'
-            return self.answer(429, "application/json", body, ("retry-after", "7"))
+            return self.answer(429, "application/json", body, ("retry-after", "1"))
         if "down" in asked["model"]:
             return self.answer(500, "application/json", b'{"error":{"message":"out of order"}}')
         parts: list[dict[str, object]] = [{"role": "assistant", "content": ""}]
