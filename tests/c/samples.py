@@ -1,6 +1,6 @@
 """Writes the samples of guides as files and prints their names: a block of C or C++ and the `text` block behind it.
 
-    samples.py FOLDER GUIDE...
+samples.py FOLDER GUIDE...
 """
 
 import re

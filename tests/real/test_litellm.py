@@ -84,7 +84,7 @@ def test_the_proxys_own_mocks() -> None:
 
 
 def test_the_proxys_own_limits_and_when_to_come_back() -> None:
-    """The proxy says it in `retry-after` when it is its own idea, and under another name when it speaks for a provider."""
+    """It says so in `retry-after` when that is its own idea, and under another name when it speaks for a provider."""
     # One request a minute: of three in a breath one is refused, wherever the minute begins.
     results = [asyncio.run(answer("chat", "own-limit"))[0] for _ in range(3)]
     assert results[0].text == "Grüezi from the proxy."
