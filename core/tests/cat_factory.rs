@@ -320,6 +320,63 @@ fn fac_18_19_and_d_16_an_agent_stops_leaves_loses_its_scope_and_then_its_session
 }
 
 #[test]
+fn fac_18_an_agent_leaves_also_when_its_turn_and_its_scope_end_badly() {
+    let store = MemoryStore::default();
+    let ctx = Context::builder().store(store.clone()).build();
+    let hold = Signal::new();
+    let script = agents::Played::new().reply([agents::Piece::Hold(hold.clone())]).say([agents::text(0, "again")]);
+    ctx.llm().register("fake", script).expect("a new route");
+    let log = record(&ctx);
+    let agent = open(&ctx, "a");
+    let own = agent.ctx().expect("live");
+    let undone = Rc::new(Cell::new(false));
+    let flag = undone.clone();
+    own.effect(move || flag.set(true)).expect("registered");
+    own.effect(|| panic!("planned: a cleanup that fails")).expect("registered");
+    own.on(NoticeKind::Disposed, |_| Err(Error::host("planned: a listener that fails"))).expect("registered");
+    agent.followup(prompt("q1")).expect("accepted");
+    settle(&ctx);
+    log.borrow_mut().clear();
+    let disposing = agent.dispose();
+    release(&hold);
+    ctx.runtime().block_on(disposing);
+    assert!(undone.get(), "what was registered before the cleanup that failed is undone all the same");
+    let order = lines(&log, &["status", "log turn/end", "agent/disposed", "session/disposed"]);
+    assert_eq!(order, ["log turn/end", "status idle", "agent/disposed", "session/disposed"]);
+    assert_eq!(store.0.writers.get(), 0, "the session is given up");
+    assert!(ctx.find_agent("a").is_none() && ctx.root().session("a").is_none());
+    let agent = open(&ctx, "a");
+    agent.followup(prompt("q2")).expect("the id is free");
+    settle(&ctx);
+    assert_eq!(ends(&agent).last().map(String::as_str), Some("completed"));
+}
+
+#[test]
+fn fac_24_the_first_reason_that_ends_a_creation_is_the_one_that_comes_out() {
+    for owner_first in [true, false] {
+        let ctx = agents::context(hello());
+        let owner = ctx.new_scope().expect("a scope");
+        let signal = Signal::new();
+        let stuck = with_setup("a", |_| std::future::pending());
+        let outcome = start(&ctx, {
+            let registry = owner.ctx().registry();
+            let options = CreateOptions { signal: Some(signal.clone()), ..stuck };
+            async move { registry.create(options).await }
+        });
+        settle(&ctx);
+        if owner_first {
+            ctx.runtime().block_on(owner.dispose());
+        }
+        signal.cancel(CancelCause::Hook("too slow".into()));
+        ctx.runtime().block_on(owner.dispose());
+        ctx.runtime().block_on(ctx.close()).expect("closed");
+        settle(&ctx);
+        let expected = if owner_first { Code::InactiveEffect } else { Code::Aborted };
+        assert_eq!(failure(&outcome).0, expected);
+    }
+}
+
+#[test]
 fn fac_20_and_scp_15_what_a_parent_made_ends_with_it_and_hears_nothing_of_it() {
     let ctx = agents::context(hello());
     let log = record(&ctx);

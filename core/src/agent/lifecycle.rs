@@ -26,6 +26,8 @@ pub(super) struct Lifecycle {
     owned: RefCell<Option<Registration>>,
     /// Why it ended; the first reason wins (FAC-24).
     ended: RefCell<Option<Error>>,
+    /// What may cancel the creation, until its handle is returned (FAC-16).
+    signal: RefCell<Option<Signal>>,
     session_entered: Cell<bool>,
     session_announced: Cell<bool>,
     entry: Cell<Option<u64>>,
@@ -36,7 +38,12 @@ pub(super) struct Lifecycle {
 
 impl Lifecycle {
     /// Attaches a lifecycle to its owner, before any private resource exists (FAC-4).
-    pub(super) fn attach(publication: &Rc<PublicationInner>, owner: &Context, id: &str) -> Rc<Self> {
+    pub(super) fn attach(
+        publication: &Rc<PublicationInner>,
+        owner: &Context,
+        id: &str,
+        signal: Option<&Signal>,
+    ) -> Rc<Self> {
         let lifecycle = Rc::new(Self {
             root: owner.root().clone(),
             publication: Rc::downgrade(publication),
@@ -46,6 +53,7 @@ impl Lifecycle {
             sink: RefCell::new(None),
             owned: RefCell::new(None),
             ended: RefCell::new(None),
+            signal: RefCell::new(signal.cloned()),
             session_entered: Cell::new(false),
             session_announced: Cell::new(false),
             entry: Cell::new(None),
@@ -147,8 +155,8 @@ impl Lifecycle {
                 crate::events::guarded(commit)?;
             }
         }
-        signal.map_or(Ok(()), Signal::check)?;
         self.check()?;
+        signal.map_or(Ok(()), Signal::check)?;
         self.publishing.set(true);
         let published = self.publish(source);
         self.publishing.set(false);
@@ -159,11 +167,12 @@ impl Lifecycle {
     async fn race<T>(&self, mut future: impl Future<Output = Result<T>> + Unpin, signal: Option<&Signal>) -> Result<T> {
         let mut cancelled = signal.map(|signal| Box::pin(signal.cancelled()));
         std::future::poll_fn(|context| {
-            if cancelled.as_mut().is_some_and(|cancelled| cancelled.as_mut().poll(context).is_ready()) {
-                return Poll::Ready(Err(signal.map_or_else(|| self.reason(), Signal::error)));
-            }
+            // Its end knows whether the signal fired before it.
             if let Err(reason) = self.check() {
                 return Poll::Ready(Err(reason));
+            }
+            if cancelled.as_mut().is_some_and(|cancelled| cancelled.as_mut().poll(context).is_ready()) {
+                return Poll::Ready(Err(signal.map_or_else(|| self.reason(), Signal::error)));
             }
             self.changed.register(context);
             Pin::new(&mut future).poll(context)
@@ -212,7 +221,10 @@ impl Lifecycle {
     pub(super) async fn settle(self: Rc<Self>, opened: Result<()>) -> Result<AgentHandle> {
         let opened = opened.and_then(|()| self.agent().cloned());
         match opened {
-            Ok(agent) => Ok(AgentHandle::new(agent)),
+            Ok(agent) => {
+                self.signal.borrow_mut().take();
+                Ok(AgentHandle::new(agent))
+            }
             Err(error) => {
                 self.end(error.clone()).await;
                 Err(error)
@@ -226,7 +238,8 @@ impl Lifecycle {
         let agent = self.agent.get().cloned();
         let inside = agent.as_ref().is_some_and(|agent| agent.check_no_self_wait().is_err());
         if self.ended.borrow().is_none() {
-            *self.ended.borrow_mut() = Some(reason);
+            let fired = self.signal.borrow().as_ref().filter(|signal| signal.is_cancelled()).map(Signal::error);
+            *self.ended.borrow_mut() = Some(fired.unwrap_or(reason));
             if let Some(agent) = agent {
                 // What a stored session has pending stays pending when opening it failed: nobody was asked (P3).
                 let was_live = agent.0.stage.replace(Stage::Disposing) == Stage::Live;

@@ -73,7 +73,7 @@ impl Publication {
         options.agent.check()?;
         let signal = options.signal.as_ref();
         self.check_start(&owner, signal)?;
-        let lifecycle = Lifecycle::attach(&self.0, &owner, session.id());
+        let lifecycle = Lifecycle::attach(&self.0, &owner, session.id(), signal);
         let operation = Operation::new(&lifecycle);
         let opened = async {
             let writer = match &root.storage {
@@ -98,7 +98,7 @@ impl Publication {
         options.agent.check()?;
         let signal = options.signal.as_ref();
         self.check_start(&owner, signal)?;
-        let lifecycle = Lifecycle::attach(&self.0, &owner, &options.id);
+        let lifecycle = Lifecycle::attach(&self.0, &owner, &options.id, signal);
         let operation = Operation::new(&lifecycle);
         let opened = async {
             let (header, events, writer) = match options.log {
