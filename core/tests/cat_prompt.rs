@@ -67,6 +67,11 @@ fn sys_2_and_3_persona_and_identity_have_their_places_and_a_shadowed_function_is
     let text = system(&ctx, &agent);
     assert!(text.ends_with("\n\nown\n\nrest") && text.starts_with("You are"), "{text}");
     assert!(!called.get());
+    for (name, order) in [("before", -100.5), ("between", -50.0), ("after", 0.5)] {
+        ctx.prompt().section(name, order, name).expect("registered");
+    }
+    let text = system(&ctx, &agent);
+    assert!(text.starts_with("before\n\nYou are") && text.ends_with("\n\nbetween\n\nown\n\nafter\n\nrest"), "{text}");
     assert_eq!(own.prompt().persona("twice").expect_err("taken").code(), &Code::DuplicateName);
 }
 
@@ -132,6 +137,11 @@ fn sys_6_every_variable_is_evaluated_at_every_assembly_and_the_nearest_wins() {
     assert_eq!(system(&ctx, &agent), "fake m own");
     system(&ctx, &agent);
     assert_eq!(count.get(), 2);
+    let builder = ctx.agent("b").provider("fake").model("m").cwd("/work/here");
+    let there = ctx.runtime().block_on(builder.create()).expect("created").agent().clone();
+    let own = there.ctx().expect("live");
+    own.prompt().section("s", 1.0, "{{provider}} {{model}} in {{cwd}}").expect("shadows");
+    assert_eq!(system(&ctx, &there), "fake m in /work/here");
     let broken = PromptText::dynamic(|_| Err(turnwheel::Error::host("broken provider")));
     ctx.prompt().variable("broken", broken).expect("registered");
     assert_eq!(failing(&ctx, &agent).1, "broken provider", "even if unused");

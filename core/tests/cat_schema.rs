@@ -129,6 +129,24 @@ fn val_7_empty_arguments_are_an_object_and_text_that_is_no_json_must_be_one() {
 }
 
 #[test]
+fn val_2_a_default_reaches_no_body_and_no_log() {
+    let ctx = agents::context(Scripted::new().calls([("c1", "t", "{}"), ("c2", "t", "{\"n\":null}")]).text("done"));
+    let seen: Rc<RefCell<Vec<Value>>> = Rc::default();
+    let log = seen.clone();
+    let tool = Tool::new("t", move |call| {
+        log.borrow_mut().push(call.arguments().clone());
+        async { Ok(ToolOutput::value("ok")) }
+    });
+    let schema = json!({"type": "object", "properties": {"n": {"type": "integer", "default": 5}}});
+    ctx.tools().register(tool.parameters(schema)).expect("registered");
+    let agent = open(&ctx, "a");
+    agent.followup("go").expect("accepted");
+    settle(&ctx);
+    assert_eq!(*seen.borrow(), [json!({})], "nothing is filled in, and null is present and no integer");
+    assert_eq!(agents::results(&agent), [("c1".into(), "-".into()), ("c2".into(), "INVALID_ARGS".to_owned())]);
+}
+
+#[test]
 fn val_9_depth_overflows_nothing() {
     let wrap = |inner: Value| {
         let (mut properties, mut node) = (Object::new(), Object::new());

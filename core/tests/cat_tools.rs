@@ -92,6 +92,49 @@ fn tool_4_whatever_is_not_certainly_parallel_is_exclusive() {
 }
 
 #[test]
+fn tool_4_a_tool_that_is_hidden_from_the_agent_is_a_barrier_whatever_it_says_of_itself() {
+    let ctx = context(calling(&[("k1", "read"), ("k2", "secret"), ("k3", "read")]));
+    let (tool, ran, gates) = held("read");
+    ctx.tools().register(tool.parallel()).expect("registered");
+    ctx.tools().register(noop("secret").parallel()).expect("registered");
+    let agent = open(&ctx, "a");
+    agent.ctx().expect("live").tools().restrict(None, Some(vec!["secret".into()])).expect("restricted");
+    agent.followup(prompt("q1")).expect("accepted");
+    settle(&ctx);
+    assert_eq!(*ran.borrow(), ["k1"], "k3 would run beside it if k2 were parallel");
+    let_go(&ctx, &gates, "k1");
+    assert_eq!(*ran.borrow(), ["k1", "k3"]);
+    let_go(&ctx, &gates, "k3");
+    assert_eq!(results(&agent)[1], ("k2".to_owned(), "UNKNOWN_TOOL".to_owned()));
+}
+
+#[test]
+fn tool_6_a_group_keeps_the_cap_that_it_began_with() {
+    let calls = [("k1", "read"), ("k2", "read"), ("k3", "read"), ("k4", "wall"), ("k5", "read"), ("k6", "read")];
+    let ctx = context(calling(&calls));
+    let (tool, ran, gates) = held("read");
+    ctx.tools().register(tool.parallel()).expect("registered");
+    ctx.tools().register(noop("wall")).expect("registered");
+    let (narrowing, layer) = (ctx.clone(), Rc::new(RefCell::new(None)));
+    let kept = layer.clone();
+    at_first(&ctx, "tool/call", move |_| {
+        *kept.borrow_mut() = Some(narrowing.set_max_parallel_tool_calls(1).expect("a layer"));
+    });
+    let agent = open(&ctx, "a");
+    agent.followup(prompt("q1")).expect("accepted");
+    settle(&ctx);
+    assert_eq!(*ran.borrow(), ["k1", "k2", "k3"], "the group had begun");
+    for id in ["k1", "k2", "k3"] {
+        let_go(&ctx, &gates, id);
+    }
+    assert_eq!(ran.borrow().last().map(String::as_str), Some("k5"));
+    assert_eq!(ran.borrow().len(), 4, "the next group is serial");
+    let_go(&ctx, &gates, "k5");
+    let_go(&ctx, &gates, "k6");
+    assert_eq!(ends(&agent), ["completed"]);
+}
+
+#[test]
 fn exe_28_a_call_whose_arguments_are_invalid_is_a_barrier_and_the_classifier_sees_checked_ones_only() {
     let calls = [("k1", "read", "{\"n\": 1}"), ("k2", "read", "{\"n\": \"one\"}"), ("k3", "read", "{\"n\": 3}")];
     let ctx = context(Scripted::new().calls(calls).text("done"));

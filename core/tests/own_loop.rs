@@ -12,7 +12,9 @@ use std::future::poll_fn;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::Poll;
-use turnwheel::agent::{AgentOptions, AgentState, CreateOptions, Driver, MaintenanceTask, Notice, Publication};
+use turnwheel::agent::{
+    AgentOptions, AgentState, CreateOptions, Driver, MaintenanceTask, Notice, PreStep, PreStepDecision, Publication,
+};
 use turnwheel::llm::adapters::Scripted;
 use turnwheel::llm::{Assembler, CallConfig, ModelRequest, RequestHeader};
 use turnwheel::message::{Block, Role, Source};
@@ -20,7 +22,7 @@ use turnwheel::runtime::{LocalBoxFuture, Signal, WakerSet, yield_now};
 use turnwheel::session::{InboxTarget, SurfaceOp, TurnEndReason};
 use turnwheel::{Agent, AgentStatus, CancelCause, Code, Context, Error, Message, Result, json};
 
-/// The loop: 60 lines from here to the end of `turn`.
+/// Another loop. What it does is in `drain` and `turn`, 60 lines together.
 struct Tiny {
     this: Weak<Tiny>,
     agent: Agent,
@@ -71,23 +73,25 @@ impl Tiny {
     }
 
     async fn turn(&self, turn: u64, signal: &Signal) -> Result<()> {
-        let (agent, ctx) = (&self.agent, self.agent.ctx()?);
+        let (agent, ctx, root) = (&self.agent, self.agent.ctx()?, self.agent.ctx()?.root().clone());
         self.log("turn/start", json!({"turn": turn}), false)?;
         let mut claimed = agent.inbox().claim(InboxTarget::NextTurn, turn)?;
         for step in 1.. {
             yield_now().await;
+            let assembly = turnwheel::system_prompt::assemble(&root, agent, signal).await?;
+            let messages = RefCell::new(claimed);
+            let offered = Rc::new(PreStep { agent: agent.clone(), messages, turn, step, signal: signal.clone() });
+            let enter = |offered: Rc<PreStep>| async move { Ok(PreStepDecision::Enter(offered.messages.take())) };
+            let decided = root.hub.waterfall(&root.scopes, ctx.scope(), offered, enter).await?;
             signal.check()?;
+            let PreStepDecision::Enter(messages) = decided else { return Err(Error::host("blocked")) };
             self.log("step/start", json!({"turn": turn, "step": step}), false)?;
-            for message in claimed.drain(..) {
-                self.log("user/message", message.to_value(), true)?;
-            }
-            let assembly = turnwheel::system_prompt::assemble(ctx.root(), agent, signal).await?;
+            messages.iter().try_for_each(|message| self.log("user/message", message.to_value(), true))?;
             let system = turnwheel::system_prompt::render_system(&assembly)?;
             let call = ctx.llm().prepare(CallConfig::new("fake", "m"), signal).await?;
             let (config, adapter_defaults) = (call.config.clone(), call.defaults);
             let header = Arc::new(RequestHeader { config, adapter_defaults, system, tools: assembly.tools });
-            let messages = agent.session().history();
-            let session_id = Some(agent.id().clone());
+            let (messages, session_id) = (agent.session().history(), Some(agent.id().clone()));
             let mut stream = call.adapter.stream(ModelRequest { header, messages, session_id, signal: signal.clone() });
             let mut assembler = Assembler::new();
             while let Some(chunk) = poll_fn(|context| stream.as_mut().poll_next(context)).await {
@@ -187,6 +191,17 @@ fn a_loop_of_sixty_lines_takes_the_place_of_the_default_one() {
     });
     ctx.tools().register(look).expect("registered");
     let agent = create(&ctx, "a");
+    let offered: Log = Log::default();
+    let own = agent.ctx().expect("live");
+    let elsewhere = ctx.new_scope().expect("a scope");
+    for (name, listening) in [("all", &ctx), ("own", &own), ("elsewhere", elsewhere.ctx())] {
+        let offered = offered.clone();
+        let listener = move |step: Rc<PreStep>, next: turnwheel::events::Next<PreStepDecision>| {
+            offered.borrow_mut().push(format!("{name} {}/{}", step.turn, step.step));
+            async move { next.call().await }
+        };
+        listening.waterfall::<PreStep, _>(listener).expect("registered");
+    }
     assert_eq!(ctx.registry().get("a").as_ref(), Some(&agent));
     agent.followup(prompt("q1")).expect("accepted");
     assert_eq!(agent.status(), AgentStatus::Running);
@@ -215,11 +230,24 @@ fn a_loop_of_sixty_lines_takes_the_place_of_the_default_one() {
     assert_eq!(request.header.system.as_deref(), Some("You are m."));
     assert_eq!(request.messages.len(), 5, "prompt, call, result, answer, prompt");
     assert_eq!(agents::lines(&heard, &["status"]), ["status running", "status idle"]);
+    let carried = ["all 1/1", "own 1/1", "all 1/2", "own 1/2", "all 2/1", "own 2/1"];
+    assert_eq!(*offered.borrow(), carried, "dispatched with the agent as its carrier");
     let receipt = agent.receipt("q2");
     assert!(
         ctx.runtime().block_on(receipt.settled()).is_ok(),
         "receipts are folds over the log and need no loop of ours"
     );
+}
+
+#[test]
+fn the_loop_has_sixty_lines() {
+    let text = include_str!("own_loop.rs");
+    let lines = |begin: &str| {
+        let from = text.find(begin).expect("the function is here");
+        text[from..].find("\n    }\n").map(|length| text[from..from + length].lines().count() + 1)
+    };
+    let both = lines("async fn drain(self").zip(lines("async fn turn(&self"));
+    assert!(both.is_some_and(|(drain, turn)| drain + turn <= 60), "{both:?}");
 }
 
 #[test]
