@@ -147,10 +147,10 @@ header: ## write include/turnwheel.h and the golden lists of the C interface ane
 	BLESS=1 cargo test --quiet --locked -p turnwheel-ffi --test header
 
 sim: ## play 100,000 seeded lives of several agents against the invariants
-	cargo run --release --quiet --locked -p turnwheel-sim --bin sim -- --seeds $(or $(SEEDS),100000)
+	cargo run --profile quick --quiet --locked -p turnwheel-sim --bin sim -- --seeds $(or $(SEEDS),100000)
 
 crash: ## kill a process that runs agents 2,000 times for each store, and look at what it left
-	cargo run --release --quiet --locked -p turnwheel-crash --bin crash -- --kills $(or $(KILLS),2000)
+	cargo run --profile quick --quiet --locked -p turnwheel-crash --bin crash -- --kills $(or $(KILLS),2000)
 
 bench-open: ## what opening a big session costs beside serde_json over the same bytes (EVENTS=1000000 for more)
 	EVENTS=$(or $(EVENTS),100000) cargo bench --quiet --locked -p turnwheel --bench open
