@@ -102,21 +102,24 @@ impl<T> Default for Layers<T> {
 impl<T: Clone> Layers<T> {
     /// Adds an entry to the layer of `scope`, the global one for none. A name may stand once in a layer (LAY-8).
     pub fn add(&self, scope: Option<ScopeKey>, name: &str, value: T) -> Result<u64> {
+        let holds = |entries: &[Entry<T>]| entries.iter().any(|entry| entry.name == name);
+        let (is_taken, layer) = match scope {
+            None => (holds(&self.global.borrow()), "globally"),
+            Some(key) => (self.scoped.borrow().get(&key).is_some_and(|entries| holds(entries)), "in this scope"),
+        };
+        if is_taken {
+            // What is refused may own host objects, whose end may come back here: nothing is borrowed while it is dropped.
+            let message = format!("{name:?} is registered {layer} already; remove that one first");
+            return Err(Error::new(Code::DuplicateName, message).with("name", name));
+        }
         let id = self.next.get();
         self.next.set(id + 1);
         let entry = Entry { id, name: name.to_owned(), value };
-        let put = |entries: &mut Vec<Entry<T>>, layer: &str| {
-            if entries.iter().any(|entry| entry.name == name) {
-                let message = format!("{name:?} is registered {layer} already; remove that one first");
-                return Err(Error::new(Code::DuplicateName, message).with("name", name));
-            }
-            entries.push(entry);
-            Ok(id)
-        };
         match scope {
-            None => put(&mut self.global.borrow_mut(), "globally"),
-            Some(key) => put(self.scoped.borrow_mut().entry(key).or_default(), "in this scope"),
+            None => self.global.borrow_mut().push(entry),
+            Some(key) => self.scoped.borrow_mut().entry(key).or_default().push(entry),
         }
+        Ok(id)
     }
 
     /// Removes exactly the entry that `add` made; a second removal does nothing.

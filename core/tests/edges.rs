@@ -14,7 +14,7 @@ use turnwheel::llm::adapters::{Scripted, ScriptedReply};
 use turnwheel::llm::{AdapterDefaults, CallConfig, Failure, ModelRequest, RequestHeader};
 use turnwheel::runtime::Signal;
 use turnwheel::session::SessionHeader;
-use turnwheel::tools::violations;
+use turnwheel::tools::{ApprovalOutcome, violations};
 use turnwheel::{Agent, Code, Context, Error, Tool, ToolOutput, json};
 
 /// A tool that runs a prompt on the agent of a name and answers with what came of it.
@@ -199,6 +199,27 @@ fn checking_deep_arguments_costs_no_more_than_their_size_and_names_the_place_all
     drop(value);
     assert_eq!(violations(&schema, &wrong, ""), ["\"a.b[0][0][0]\" must be an integer"]);
     assert_eq!(violations(&schema, &wrong, "value"), ["\"value.a.b[0][0][0]\" must be an integer"]);
+}
+
+#[test]
+fn what_a_refused_registration_owned_may_register_when_it_is_dropped() {
+    struct Ends(Context, Rc<RefCell<Vec<Code>>>);
+    impl Drop for Ends {
+        fn drop(&mut self) {
+            let again = self.0.tools().approve_with(|_| async { Ok(ApprovalOutcome::Rejected) });
+            self.1.borrow_mut().push(again.expect_err("one is registered").code().clone());
+        }
+    }
+    let ctx = agents::context(hello());
+    let heard = Rc::new(RefCell::new(Vec::new()));
+    ctx.tools().approve_with(|_| async { Ok(ApprovalOutcome::AllowedOnce) }).expect("registered");
+    let owned = Ends(ctx.clone(), heard.clone());
+    let refused = ctx.tools().approve_with(move |_| {
+        let _kept = &owned;
+        async { Ok(ApprovalOutcome::AllowedOnce) }
+    });
+    assert_eq!(refused.expect_err("the second one").code(), &Code::DuplicateName);
+    assert_eq!(*heard.borrow(), [Code::DuplicateName]);
 }
 
 #[test]
