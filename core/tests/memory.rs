@@ -1,5 +1,6 @@
 //! A closed handle frees everything.
 
+use std::rc::Rc;
 use turnwheel::llm::adapters::Scripted;
 use turnwheel::llm::{Chunk, FinishReason};
 use turnwheel::{Context, NoticeKind, Tool, ToolOutput};
@@ -40,4 +41,29 @@ fn ten_thousand_agents_created_run_and_disposed_leave_nothing() {
     assert!(after < before + 1_024, "{before} KiB grew to {after} KiB");
     assert_eq!(ctx.runtime().task_count(), 0);
     assert!(ctx.agents().is_empty());
+}
+
+#[test]
+fn a_runtime_that_ends_without_waiting_leaves_nothing() {
+    let held = Rc::new(());
+    let left = Rc::downgrade(&held);
+    {
+        let ctx = Context::new();
+        ctx.llm().register("fake", Scripted::new()).expect("a new route");
+        let listener = move |_: &_| {
+            let _kept = &held;
+            Ok(())
+        };
+        ctx.on(NoticeKind::SessionEvent, listener).expect("registered");
+        let agent = ctx.runtime().block_on(ctx.agent("one").provider("fake").model("m").open()).expect("opened");
+        // What never ends is what closing would wait for.
+        let never = agent.run_maintenance(|_| std::future::pending::<turnwheel::Result<()>>()).expect("begun");
+        let closing = ctx.clone();
+        ctx.runtime().spawn(async move { drop(closing.close().await) });
+        while ctx.runtime().pump() == turnwheel::runtime::PumpState::More {}
+        drop(never);
+        ctx.runtime().close();
+        ctx.abandon();
+    }
+    assert!(left.upgrade().is_none(), "the agent and its root hold each other");
 }

@@ -331,7 +331,7 @@ impl Core {
         self.shared.closed.store(true, Ordering::Release);
         let contexts = std::mem::take(&mut *self.contexts.borrow_mut());
         for context in &contexts {
-            // Agents are disposed as far as that needs nobody: live ones would keep their context alive for ever.
+            // Agents are disposed as far as that needs nobody; the rest is let go of.
             let closing = context.clone();
             context.runtime().spawn(async move { drop(closing.close().await) });
             for _ in 0..8 {
@@ -340,6 +340,7 @@ impl Core {
                 }
             }
             context.runtime().close();
+            context.abandon();
         }
         let commands = std::mem::take(&mut lock(&self.shared.inbox).commands);
         drop(commands);

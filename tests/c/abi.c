@@ -223,6 +223,33 @@ static void a_freed_runtime_says_so(const char *mode) {
     CHECK(tw_handle_count() == 0);
 }
 
+static tw_reply *unanswered;
+
+static void keep_reply(void *user_data, tw_reply *asked) {
+    (void)user_data;
+    tw_reply_retain(asked);
+    unanswered = asked;
+}
+
+/* What an end without waiting gives up is freed all the same. */
+static void a_runtime_freed_under_work_drops_what_it_was_given(void) {
+    world w;
+    tw_future *maintained = NULL;
+    int drops = 0;
+    world_open(&w, "{\"mode\":\"hosted\"}");
+    world_model(&w, "{\"kind\":\"scripted\"}");
+    world_agent(&w);
+    OK(tw_context_on(w.context, TW_STR("session/event"), TW_STR(""), count_notice, &drops, count_drop, NULL, &error));
+    OK(tw_agent_run_maintenance(w.agent, keep_reply, &drops, count_drop, &maintained, &error));
+    tw_runtime_free(w.runtime);
+    CHECK(drops == 2);
+    tw_reply_release(unanswered);
+    tw_future_release(maintained);
+    tw_agent_release(w.agent);
+    tw_context_release(w.context);
+    CHECK(tw_handle_count() == 0);
+}
+
 static void free_in_callback(void *user_data, const tw_notice *notice) {
     (void)notice;
     tw_runtime_free(*(tw_runtime **)user_data);
@@ -276,6 +303,7 @@ int main(int count, char **arguments) {
     }
     what_is_no_handle_is_found_out();
     bad_text_is_refused();
+    a_runtime_freed_under_work_drops_what_it_was_given();
     a_runtime_may_be_freed_inside_a_callback();
     if (count < 2 || strcmp(arguments[1], "--no-fork") != 0) {
         a_child_of_a_fork_is_told();

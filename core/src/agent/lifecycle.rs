@@ -126,8 +126,10 @@ impl Lifecycle {
                 agent.emit(NoticeKind::Error, |agent| Notice::Error { agent, turn, step, error });
             }));
         }
-        let lifecycle = self.clone();
+        // The publication keeps the lifecycle until it has finished; where that is given up, nobody waits for it.
+        let lifecycle = Rc::downgrade(self);
         *agent.0.disposal.borrow_mut() = Some(Rc::new(move || {
+            let Some(lifecycle) = lifecycle.upgrade() else { return Box::pin(std::future::ready(())) };
             let message = format!("agent {:?} was disposed while it was being created", lifecycle.id);
             lifecycle.end(Error::new(Code::Disposed, message))
         }));

@@ -167,6 +167,19 @@ impl Registry {
         factory.map_or_else(|| Box::pin(std::future::ready(())) as _, |factory| factory.unload())
     }
 
+    /// Lets go of the factory and of every agent, without a word and without waiting.
+    pub(crate) fn abandon(&self) {
+        let factory = self.factory.borrow_mut().take();
+        let entries = std::mem::take(&mut *self.entries.borrow_mut());
+        self.order.borrow_mut().clear();
+        for entry in entries.values() {
+            let ctx = entry.agent.0.ctx.borrow_mut().take();
+            drop(ctx);
+        }
+        drop(entries);
+        drop(factory);
+    }
+
     /// The factory.
     pub fn factory(&self) -> Result<Rc<dyn AgentFactory>> {
         let none = || Error::new(Code::NoFactory, "no agent factory is registered; register an agent loop first");

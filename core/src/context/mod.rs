@@ -287,6 +287,13 @@ impl Context {
         boundaries.dispose();
         stored
     }
+
+    /// For bindings that end a runtime without waiting: lets go of the agents of a runtime that is closed. They and
+    /// their root hold each other otherwise, when closing had to wait for something, and with them what the host registered.
+    #[doc(hidden)]
+    pub fn abandon(&self) {
+        self.root.abandon();
+    }
 }
 
 impl fmt::Debug for Context {

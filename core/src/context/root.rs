@@ -256,6 +256,13 @@ impl Root {
             None => Ok(()),
         }
     }
+
+    /// Lets go of agents and sessions as they are.
+    pub(crate) fn abandon(&self) {
+        self.agents.abandon();
+        let sessions = std::mem::take(&mut *self.sessions.borrow_mut());
+        drop(sessions);
+    }
 }
 
 /// The inclusive prefix that a fork takes over (FORK-03, FORK-04).
