@@ -15,6 +15,8 @@ RAN    := target/ran
 CACHE  := $(or $(TURNWHEEL_CACHE),target/cache)
 INTERCHANGE := $(CACHE)/interchange
 CARGO_OUT   := $(or $(CARGO_TARGET_DIR),target)
+CARGO_FUZZ  := $(CACHE)/cargo-fuzz
+FUZZ_TARGETS := jsonl frames rows header repair chat_sse messages_sse responses_sse
 BENCH_NODE  := $(abspath $(CACHE)/bench-node)
 BENCH_PYTHON := $(abspath $(CACHE)/bench-python)
 BENCH_OPTIONS = --rounds $(or $(ROUNDS),5) $(if $(ONLY),--only $(ONLY))
@@ -158,10 +160,14 @@ bench-open: ## what opening a big session costs beside serde_json over the same 
 bench-wires: ## what reading model streams costs, and what a turn over HTTP adds (MEGABYTES=1024 for more)
 	MEGABYTES=$(or $(MEGABYTES),64) cargo bench --quiet --locked -p turnwheel --bench wires
 
-fuzz: ## make fuzz TARGET=jsonl|frames|rows|header|repair|chat_sse|messages_sse|responses_sse SECONDS=<n>: needs `cargo install cargo-fuzz`
-	@test -n "$(TARGET)" || { echo "name a TARGET: jsonl, frames, rows, header, repair, chat_sse, messages_sse or responses_sse"; exit 2; }
+fuzz: $(CARGO_FUZZ)/bin/cargo-fuzz ## make fuzz TARGET=jsonl SECONDS=600: arbitrary bytes under AddressSanitizer (all targets without TARGET)
 	tests/fuzz/seed-corpus
-	cd core && RUSTC_BOOTSTRAP=1 cargo fuzz run $(TARGET) --fuzz-dir ../tests/fuzz -- -max_total_time=$(or $(SECONDS),60) -max_len=16384
+	@for target in $(or $(TARGET),$(FUZZ_TARGETS)); do \
+		case " $(FUZZ_TARGETS) " in *" $$target "*) ;; *) echo "TARGET is one of: $(FUZZ_TARGETS)"; exit 2;; esac; \
+		echo "== $$target"; \
+		(cd core && PATH="$(abspath $(CARGO_FUZZ))/bin:$$PATH" RUSTC_BOOTSTRAP=1 cargo fuzz run --fuzz-dir ../tests/fuzz $$target -- \
+			-max_total_time=$(or $(SECONDS),60) -max_len=16384 -timeout=20 -print_final_stats=1) || exit 1; \
+	done
 
 instructions: ## count the instructions of a turn and compare with bench/instructions.txt (BLESS=--bless writes it)
 	@tests/machine-setup bench
@@ -236,6 +242,10 @@ $(STAMPS)/c: $(C_RUST) tests/machine-setup | $(STAMPS)/machine
 	@tests/machine-setup c
 	$(MAKE) --no-print-directory install PREFIX=target/c/prefix
 	@touch $@
+
+# What drives the fuzz targets. They are built with the pinned compiler, which is told to allow sanitizers.
+$(CARGO_FUZZ)/bin/cargo-fuzz: | $(STAMPS)/machine
+	cargo install cargo-fuzz --version 0.13.2 --locked --quiet --root $(CARGO_FUZZ)
 
 # The reference and the Node it needs, from npm.
 $(INTERCHANGE)/.installed: tests/interchange/package.json tests/interchange/package-lock.json

@@ -27,12 +27,14 @@ fn decode<D: Decoder>(mut decoder: D, reads: &[&[u8]]) -> Answer {
     (chunks, ended)
 }
 
-/// Reads the bytes as a stream, whole and cut in two; the first byte says where.
+/// Reads the bytes as a stream, whole, cut in two, and in equal pieces; the first byte says where.
 pub fn check<D: Decoder>(data: &[u8], decoder: impl Fn() -> D) {
     let Some((cut, body)) = data.split_first() else { return };
     let (left, right) = body.split_at(body.len() * usize::from(*cut) / 255);
     let whole = decode(decoder(), &[body]);
     assert_eq!(decode(decoder(), &[left, right]), whole);
+    let pieces: Vec<_> = body.chunks(usize::from(*cut) % 8 + 1).collect();
+    assert_eq!(decode(decoder(), &pieces), whole);
     let finishes = whole.0.iter().filter(|chunk| matches!(chunk, Chunk::Finish { .. })).count();
     assert_eq!(finishes, usize::from(whole.1.is_ok()), "an answer ends once: with a finish or with a failure");
     assert!(finishes == 0 || matches!(whole.0.last(), Some(Chunk::Finish { .. })), "nothing follows the finish");
