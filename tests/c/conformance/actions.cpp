@@ -164,7 +164,7 @@ Done act(World &world, const Json &action) {
     else if (name == "settled" || name == "durable" || name == "run") wait_for(world, action, id);
     else if (name == "withdraw") withdraw(world, action);
     else if (name == "elapse") elapse(world, action);
-    else if (name == "store") world.store.refuses = want(action, "refuses");
+    else if (name == "store") world.store.refuse(want(action, "refuses"));
     else if (name == "set") set(world, action);
     else if (name == "select") world.select(id, action);
     else if (name == "tool-add") add_tool(world, action);

@@ -3,6 +3,13 @@
 #include "world.hpp"
 
 #include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sys/resource.h>
+
+namespace fs = std::filesystem;
 
 namespace {
 
@@ -37,11 +44,51 @@ Json answer_to(World &world, const std::string &what, const std::string &id, tw_
         const auto found = world.live(id);
         return found == nullptr ? Json() : Json{{"id", id}, {"status", ask(tw_agent_state, found->get()).at("status")}};
     }
-    if (what == "stored") return world.store.events[own_id];
+    if (what == "stored") return world.store.length(own_id);
     throw Failure("the scenario is wrong: nobody knows " + what);
 }
 
 } // namespace
+
+StoreDouble::~StoreDouble() {
+    if (root_.empty()) return;
+    refuse(false);
+    std::error_code ignored;
+    fs::remove_all(root_, ignored);
+}
+
+Json StoreDouble::options() {
+    if (root_.empty()) {
+        std::string name = (fs::temp_directory_path() / "turnwheel.XXXXXX").string();
+        if (mkdtemp(name.data()) == nullptr) throw Failure("there is no folder for the store");
+        root_ = name;
+        // Too large a file is an error of the write, and not the end of the process.
+        std::signal(SIGXFSZ, SIG_IGN);
+    }
+    return {{"kind", "jsonl"}, {"root", root_}, {"compression", "none"}, {"packChunks", false}};
+}
+
+void StoreDouble::refuse(bool refuses) {
+    rlimit limit{};
+    getrlimit(RLIMIT_FSIZE, &limit);
+    limit.rlim_cur = refuses ? 0 : limit.rlim_max;
+    if (setrlimit(RLIMIT_FSIZE, &limit) != 0) throw Failure("files cannot be bounded");
+}
+
+size_t StoreDouble::length(const std::string &id) const {
+    for (const auto &entry : fs::recursive_directory_iterator(root_)) {
+        if (!entry.is_regular_file()) continue;
+        std::ifstream file(entry.path());
+        std::string line;
+        if (!std::getline(file, line)) continue;
+        const Json header = Json::parse(line, nullptr, false);
+        if (!header.is_object() || text(header, "id") != id) continue;
+        size_t events = 0;
+        while (std::getline(file, line)) events += 1;
+        return events;
+    }
+    return 0;
+}
 
 void ask_agent(World &world, const Json &action, const std::string &id) {
     const auto agent = world.agent(id);
@@ -89,6 +136,15 @@ void withdraw(World &world, const Json &action) {
     world.operations.erase(name);
     // An operation that nobody cancels goes on when its handle is gone.
     if (!operation->is_detached) call(tw_future_cancel, operation->future.get());
+}
+
+void await_store(const World &world, const std::string &id) {
+    const Record *known = world.recorder.find(id);
+    if (known == nullptr) return;
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+    while (world.store.length(id) < known->latest().length() && std::chrono::steady_clock::now() < deadline) {
+        world.wait_a_little();
+    }
 }
 
 void elapse(World &world, const Json &action) {

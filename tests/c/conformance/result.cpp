@@ -2,6 +2,8 @@
 
 #include "world.hpp"
 
+#include <chrono>
+
 namespace {
 
 /// The library's own texts that reach a model. A key stands behind the keys that it begins.
@@ -169,19 +171,48 @@ void settled(const std::shared_ptr<Future> &operation) {
     }
 }
 
+/// Whether everything that a mark counts is as it should be.
+bool is_at(const World &world, const Json &expected) {
+    Json agents = Json::object();
+    for (const auto &record : world.recorder.agents()) {
+        const Json state = record->latest().state();
+        agents[record->id] = {{"log", state["events"].size()},
+                              {"notices", record->notices.size()},
+                              {"requests", record->requests.size()},
+                              {"status", state["status"]}};
+    }
+    return agents == expected.at("agents") && world.gates.held() == member(expected, "blocked", Json::array()) &&
+           world.settled == member(expected, "settled", Json::object());
+}
+
+/// Settles. What a store does is not seen from here, so that scenarios with one wait for their marks (section 2).
+void settle(World &world, size_t mark) {
+    world.settle();
+    if (!world.needs("store")) return;
+    const Json &marks = world.scenario.at("expect").at("steps");
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (mark < marks.size() && !is_at(world, marks[mark]) && std::chrono::steady_clock::now() < deadline) {
+        world.wait_a_little();
+        world.settle();
+    }
+}
+
 void create(World &world, const Json &spec) {
     try {
         const auto opened = world.open_declared(spec);
-        world.settle();
+        settle(world, 0);
         settled(opened);
     } catch (const Failure &failure) {
         world.failed("create " + spec.at("id").get<std::string>(), failure.error);
     }
 }
 
-Json step(World &world, const Json &action, const std::string &place) {
+Json step(World &world, const Json &action, size_t index) {
+    const std::string place = "step " + std::to_string(index);
+    const bool asks_store = action.at("act") == "ask" && action.at("what") == "stored";
+    if (asks_store) await_store(world, member(action, "agent", world.default_agent));
     Done done = action.at("act") == "resume" ? resume(world, action, place) : perform(world, action, place);
-    world.settle();
+    settle(world, index + 1);
     if (done.awaited) {
         try {
             settled(done.awaited);
@@ -207,7 +238,7 @@ Outcome run_scenario(const Json &scenario) {
         Json marks = Json::array({mark(world, {})});
         size_t index = 0;
         for (const Json &action : world.scenario["steps"]) {
-            marks.push_back(step(world, action, "step " + std::to_string(index++)));
+            marks.push_back(step(world, action, index++));
         }
         Json agents = Json::object();
         for (const auto &record : world.recorder.agents()) agents[record->id] = describe_agent(world, *record);

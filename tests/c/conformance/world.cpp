@@ -123,6 +123,10 @@ void World::begin_lifetime() {
         options["turnBudget"] = {{"steps", nullptr}, {"toolCalls", nullptr}};
         options["turnBudget"].update(scenario["loop"]["turnBudget"]);
     }
+    if (needs("store")) {
+        options["store"] = store.options();
+        options["durability"] = member(scenario["loop"], "durability", "effects");
+    }
     const std::string given = options.dump();
     call(tw_context_new, runtime_.get(), view(given), context_.place());
     compose();
@@ -299,7 +303,7 @@ void World::settle() {
     }
 }
 
-void World::wait_a_little() { call(tw_runtime_poll, runtime_.get(), 5); }
+void World::wait_a_little() const { call(tw_runtime_poll, runtime_.get(), 5); }
 
 std::shared_ptr<Agent> World::live(const std::string &id) const {
     auto agent = std::make_shared<Agent>();

@@ -34,10 +34,19 @@ inline std::string text(const Json &object, const char *key) {
     return found.is_string() ? found.get<std::string>() : "";
 }
 
-/// Events of sessions that the store double has, by session; and whether it refuses more.
-struct StoreDouble {
-    std::map<std::string, size_t> events;
-    bool refuses = false;
+/// The library's own store of files in a folder that ends with this. While it refuses, no file of this process can grow.
+class StoreDouble {
+  public:
+    ~StoreDouble();
+
+    /// The options of a context that keeps its sessions here.
+    Json options();
+    void refuse(bool refuses);
+    /// How many events of a session are stored.
+    size_t length(const std::string &id) const;
+
+  private:
+    std::string root_;
 };
 
 /// An operation that is waited for.
@@ -76,7 +85,7 @@ class World {
     /// Polls until nothing can proceed without another stimulus.
     void settle();
     /// Polls for as long as it takes the clock of the machine to move a little.
-    void wait_a_little();
+    void wait_a_little() const;
 
     /// An agent of this lifetime, live or disposed.
     std::shared_ptr<Agent> agent(const std::string &id);
@@ -136,6 +145,8 @@ void ask_agent(World &world, const Json &action, const std::string &agent);
 void wait_for(World &world, const Json &action, const std::string &agent);
 /// Gives up waiting for an operation.
 void withdraw(World &world, const Json &action);
+/// The store writes on a thread of its own: waits until it has everything, or for as long as it would take by far.
+void await_store(const World &world, const std::string &agent);
 /// The clock is the machine's: waits until the event has come. A step only.
 void elapse(World &world, const Json &action);
 /// Performs one action; a failure is recorded under `place`.

@@ -158,7 +158,7 @@ export async function resume(world, action, settle) {
   if (agent === undefined) throw new Error('there is no agent to resume');
   if (action.mode === 'dispose') {
     agent.dispose();
-    await settle();
+    await settle(world);
   }
   const { header, events } = agent.session.toJSON();
   const log = { header, events: action.keep === undefined ? events : events.slice(0, action.keep) };

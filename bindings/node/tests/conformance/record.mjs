@@ -26,6 +26,10 @@ class Life {
     return this.state.events;
   }
 
+  get length() {
+    return this.#frozen === undefined ? this.agent.session.length : this.#frozen.events.length;
+  }
+
   freeze() {
     this.#frozen ??= this.read();
   }

@@ -5,12 +5,26 @@ import { perform, resume } from './actions.mjs';
 import { elapse } from './additions.mjs';
 import { World } from './world.mjs';
 
+/** After so many turns of the event loop without any progress nothing can proceed any more. */
+const quietTurns = 6;
+
 /**
- * Everything is scripted and in memory: when the event loop had its turn a few times, nothing can proceed any more. One
- * turn runs what microtasks left over; the runtime's own leftovers take one more each.
+ * Everything is scripted and in memory. One turn of the event loop runs what microtasks left over, and the runtime's own
+ * leftovers take one more each: how many depends on how fast the machine is.
  */
-async function settle() {
-  for (let turn = 0; turn < 4; turn += 1) await new Promise((resolve) => setImmediate(resolve));
+async function settle(world) {
+  let last;
+  for (let quiet = 0; quiet < quietTurns; quiet += 1) {
+    await new Promise((resolve) => setImmediate(resolve));
+    const now = progress(world);
+    if (now !== last) quiet = 0;
+    last = now;
+  }
+}
+
+function progress({ recorder, settled, errors, gates }) {
+  const counts = recorder.agents.map(({ lives, notices, requests, runs }) => [lives.at(-1).length, notices.length, requests.length, runs.length]);
+  return JSON.stringify([counts, settled.length, errors.length, gates.held]);
 }
 
 export async function runScenario(scenario) {
@@ -19,7 +33,7 @@ export async function runScenario(scenario) {
   const marks = [];
   for (const spec of world.scenario.agents.filter(({ create }) => create !== false)) {
     const opened = world.openDeclared(spec).catch((error) => world.failed(`create ${spec.id}`, error));
-    await settle();
+    await settle(world);
     await opened;
   }
   marks.push(mark(world, {}));
@@ -34,7 +48,7 @@ export async function runScenario(scenario) {
       world.failed(place, error);
       done = { failed: true };
     }
-    await settle();
+    await settle(world);
     if (done.awaited !== undefined) {
       const { isSettled, error = isSettled ? undefined : new Error('the operation did not settle within its step') } = done.awaited;
       if (error !== undefined) {
