@@ -53,12 +53,15 @@ ran-begin:
 lint: $(STAMPS)/tools ## formatters, linters and type checkers
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
+	for features in "" http jsonl sqlite jsonl,zstd; do \
+		cargo clippy --quiet --locked -p turnwheel --lib --no-default-features --features "$$features" -- -D warnings || exit 1; done
 	$(BIN)/ruff check bindings/python examples/python tests
 	$(BIN)/ruff format --check bindings/python examples/python tests
 	$(PYTHON) tests/coverage/check
 
 test-rust: $(STAMPS)/machine ## unit, integration, conformance and documentation tests in Rust
 	tests/run-rust
+	cargo test --quiet --locked -p turnwheel --no-default-features --features sqlite --test without_zstd
 	cargo test --doc -p turnwheel --locked --quiet
 	$(MAKE) --no-print-directory samples
 

@@ -96,7 +96,7 @@ fn jsonl(options: &Options<'_>) -> Result<Rc<dyn Store>> {
 
 #[cfg(not(feature = "jsonl"))]
 fn jsonl(options: &Options<'_>) -> Result<Rc<dyn Store>> {
-    Err(options.bad("this build has no jsonl store"))
+    Err(options.bad("this build has no jsonl store; build turnwheel with its feature `jsonl`"))
 }
 
 #[cfg(feature = "sqlite")]
@@ -108,7 +108,7 @@ fn sqlite(options: &Options<'_>, is_reference: bool) -> Result<Rc<dyn Store>> {
 
 #[cfg(not(feature = "sqlite"))]
 fn sqlite(options: &Options<'_>, _is_reference: bool) -> Result<Rc<dyn Store>> {
-    Err(options.bad("this build has no sqlite store"))
+    Err(options.bad("this build has no sqlite store; build turnwheel with its feature `sqlite`"))
 }
 
 /// A store that comes with the runtime: `{"kind": "jsonl", "root", "compression"?, "packChunks"?}`, `{"kind": "sqlite",

@@ -1,8 +1,6 @@
 //! zstd frames: finding their borders without decompressing, and both directions of the codec (ZST-01 to ZST-10).
 
-use std::io;
-use zstd::stream::raw::{Decoder, InBuffer, Operation, OutBuffer};
-use zstd::zstd_safe::CParameter;
+use crate::error::{Code, Error, Result};
 
 const MAGIC: [u8; 4] = 0xFD2F_B528_u32.to_le_bytes();
 
@@ -69,35 +67,72 @@ pub(super) fn scan(bytes: &[u8], start: usize) -> Frame {
     if at > bytes.len() { Frame::Torn } else { Frame::Whole { end: at } }
 }
 
-/// Compresses one append batch to one frame with a checksum, at the default level (ZST-01, ZST-03).
-pub(in crate::storage) fn compress(plain: &[u8]) -> io::Result<Vec<u8>> {
-    let mut compressor = zstd::bulk::Compressor::new(0)?;
-    compressor.set_parameter(CParameter::ChecksumFlag(true))?;
-    compressor.compress(plain)
+/// Fails with `UNSUPPORTED_FORMAT` when this build has no codec.
+pub(in crate::storage) fn check() -> Result<()> {
+    if cfg!(feature = "zstd") {
+        return Ok(());
+    }
+    let message = "this build cannot read or write zstd; build turnwheel with its feature `zstd`, or use plain files";
+    Err(Error::new(Code::UnsupportedFormat, message))
 }
 
-/// Appends the text of a whole frame to `out`. Fails on a bad checksum or content (ZST-06).
-pub(in crate::storage) fn decompress(frame: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
-    zstd::stream::copy_decode(frame, out)
-}
+pub(super) use codec::decompress_torn;
+pub(in crate::storage) use codec::{compress, decompress};
 
-/// Appends whatever whole blocks of a torn frame decompress (ZST-08); content that does not decompress ends it.
-pub(super) fn decompress_torn(frame: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
-    let mut decoder = Decoder::new()?;
-    let mut input = InBuffer::around(frame);
-    let mut buffer = vec![0; 128 * 1024];
-    loop {
-        let mut output = OutBuffer::around(&mut buffer[..]);
-        let result = decoder.run(&mut input, &mut output);
-        let written = output.pos();
-        out.extend_from_slice(&buffer[..written]);
-        if result.is_err() || (written == 0 && input.pos() == frame.len()) {
-            return Ok(());
+#[cfg(feature = "zstd")]
+mod codec {
+    use std::io;
+    use zstd::stream::raw::{Decoder, InBuffer, Operation, OutBuffer};
+    use zstd::zstd_safe::CParameter;
+
+    /// Compresses one append batch to one frame with a checksum, at the default level (ZST-01, ZST-03).
+    pub(in crate::storage) fn compress(plain: &[u8]) -> io::Result<Vec<u8>> {
+        let mut compressor = zstd::bulk::Compressor::new(0)?;
+        compressor.set_parameter(CParameter::ChecksumFlag(true))?;
+        compressor.compress(plain)
+    }
+
+    /// Appends the text of a whole frame to `out`. Fails on a bad checksum or content (ZST-06).
+    pub(in crate::storage) fn decompress(frame: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
+        zstd::stream::copy_decode(frame, out)
+    }
+
+    /// Appends whatever whole blocks of a torn frame decompress (ZST-08); content that does not decompress ends it.
+    pub(in crate::storage) fn decompress_torn(frame: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
+        let mut decoder = Decoder::new()?;
+        let mut input = InBuffer::around(frame);
+        let mut buffer = vec![0; 128 * 1024];
+        loop {
+            let mut output = OutBuffer::around(&mut buffer[..]);
+            let result = decoder.run(&mut input, &mut output);
+            let written = output.pos();
+            out.extend_from_slice(&buffer[..written]);
+            if result.is_err() || (written == 0 && input.pos() == frame.len()) {
+                return Ok(());
+            }
         }
     }
 }
 
-#[cfg(test)]
+/// Callers ask [`check`] before a codec is needed; what gets here all the same fails.
+#[cfg(not(feature = "zstd"))]
+mod codec {
+    use std::io;
+
+    pub(in crate::storage) fn compress(_: &[u8]) -> io::Result<Vec<u8>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    pub(in crate::storage) fn decompress(_: &[u8], _: &mut Vec<u8>) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    pub(in crate::storage) fn decompress_torn(_: &[u8], _: &mut Vec<u8>) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
+#[cfg(all(test, feature = "zstd"))]
 mod tests {
     use super::*;
 

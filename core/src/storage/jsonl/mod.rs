@@ -44,9 +44,11 @@ const GROWN_ATTEMPTS: usize = 4;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Compression {
     /// Plain text: `session.jsonl`.
+    #[cfg_attr(not(feature = "zstd"), default)]
     None,
-    /// One zstd frame per append: `session.jsonl.zstd`.
-    #[default]
+    /// One zstd frame per append: `session.jsonl.zstd`. Needs the feature `zstd`; without it every use is
+    /// `UNSUPPORTED_FORMAT`.
+    #[cfg_attr(feature = "zstd", default)]
     Zstd,
 }
 
@@ -56,6 +58,10 @@ impl Compression {
             Compression::None => "session.jsonl",
             Compression::Zstd => "session.jsonl.zstd",
         }
+    }
+
+    fn check(self) -> Result<()> {
+        if self == Compression::Zstd { frames::check() } else { Ok(()) }
     }
 
     fn other(self) -> Self {
@@ -80,7 +86,7 @@ pub struct JsonlOptions {
 impl JsonlOptions {
     /// zstd and packed chunks below `root`.
     pub fn new(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into(), compression: Compression::Zstd, pack_chunks: true }
+        Self { root: root.into(), compression: Compression::default(), pack_chunks: true }
     }
 
     /// Sets the encoding.
@@ -146,13 +152,13 @@ impl JsonlStore {
     /// The file of a stored session. `None` if there is none.
     pub fn locate(&self, id: &SessionId) -> LocalBoxFuture<Result<Option<PathBuf>>> {
         let (inner, id) = (self.0.clone(), id.clone());
-        Box::pin(background(move || tree::find(&inner, &id)))
+        Box::pin(inner.run(move |inner| tree::find(&inner, &id)))
     }
 
     /// Which content a stored session has now (JL-21). `None` if there is none.
     pub fn revision(&self, id: &SessionId) -> LocalBoxFuture<Result<Option<Revision>>> {
         let (inner, id) = (self.0.clone(), id.clone());
-        Box::pin(background(move || match tree::find(&inner, &id)? {
+        Box::pin(inner.run(move |inner| match tree::find(&inner, &id)? {
             Some(path) => files::Revision::of(&path).map(Some).map_err(|error| io_error("examine", &path, &error)),
             None => Ok(None),
         }))
@@ -161,22 +167,17 @@ impl JsonlStore {
     /// The headers of all stored sessions with the revision of each, in no order. Reads headers only (JL-16).
     pub fn list_revisions(&self) -> LocalBoxFuture<Result<Vec<(SessionHeader, Revision)>>> {
         let inner = self.0.clone();
-        Box::pin(background(move || tree::list_revisions(&inner)))
+        Box::pin(inner.run(move |inner| tree::list_revisions(&inner)))
     }
 
     /// A session's exact text (JL-22). `None` if there is none.
     pub fn read_raw(&self, id: &SessionId) -> LocalBoxFuture<Result<Option<RawLog>>> {
         let (inner, id) = (self.0.clone(), id.clone());
-        Box::pin(background(move || match tree::find(&inner, &id)? {
+        Box::pin(inner.run(move |inner| match tree::find(&inner, &id)? {
             Some(path) => inner.read_raw(&path, &id).map(Some),
             None => Ok(None),
         }))
     }
-}
-
-/// Runs file work in the background.
-async fn background<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    run_blocking(work).await?
 }
 
 impl Store for JsonlStore {
@@ -186,17 +187,17 @@ impl Store for JsonlStore {
 
     fn list(&self) -> LocalBoxFuture<Result<Vec<SessionHeader>>> {
         let inner = self.0.clone();
-        Box::pin(background(move || tree::list(&inner)))
+        Box::pin(inner.run(move |inner| tree::list(&inner)))
     }
 
     fn list_page(&self, after: Option<&SessionId>, limit: usize) -> LocalBoxFuture<Result<Vec<SessionHeader>>> {
         let (inner, after) = (self.0.clone(), after.cloned());
-        Box::pin(background(move || tree::list_page(&inner, after.as_ref(), limit)))
+        Box::pin(inner.run(move |inner| tree::list_page(&inner, after.as_ref(), limit)))
     }
 
     fn read(&self, id: &SessionId) -> LocalBoxFuture<Result<Option<StoredLog>>> {
         let (inner, id) = (self.0.clone(), id.clone());
-        Box::pin(background(move || match tree::find(&inner, &id)? {
+        Box::pin(inner.run(move |inner| match tree::find(&inner, &id)? {
             Some(path) => inner.read(&path, &id).map(|(contents, len)| Some(contents.into_log(len))),
             None => Ok(None),
         }))
@@ -204,13 +205,13 @@ impl Store for JsonlStore {
 
     fn exists(&self, id: &SessionId) -> LocalBoxFuture<Result<bool>> {
         let (inner, id) = (self.0.clone(), id.clone());
-        Box::pin(background(move || tree::find(&inner, &id).map(|found| found.is_some())))
+        Box::pin(inner.run(move |inner| tree::find(&inner, &id).map(|found| found.is_some())))
     }
 
     fn open(&self, id: &SessionId) -> LocalBoxFuture<Result<Option<(StoredLog, Rc<dyn SessionWriter>)>>> {
         let (inner, id) = (self.0.clone(), id.clone());
         Box::pin(async move {
-            let opened = background(move || inner.open(&id)).await?;
+            let opened = inner.run(move |inner| inner.open(&id)).await?;
             Ok(opened.map(|(log, writer)| (log, Rc::new(writer) as Rc<dyn SessionWriter>)))
         })
     }
@@ -218,7 +219,7 @@ impl Store for JsonlStore {
     fn create(&self, header: &SessionHeader) -> LocalBoxFuture<Result<Rc<dyn SessionWriter>>> {
         let (inner, header) = (self.0.clone(), header.clone());
         Box::pin(async move {
-            let writer = background(move || inner.create(header)).await?;
+            let writer = inner.run(move |inner| inner.create(header)).await?;
             Ok(Rc::new(writer) as Rc<dyn SessionWriter>)
         })
     }
@@ -230,6 +231,15 @@ trait Parse<T>: Fn(&[u8], &ReadContext<'_>) -> Result<T> {}
 impl<T, F: Fn(&[u8], &ReadContext<'_>) -> Result<T>> Parse<T> for F {}
 
 impl Inner {
+    /// Runs file work in the background, unless this build has no codec for the files.
+    async fn run<T: Send + 'static>(
+        self: Arc<Self>,
+        work: impl FnOnce(Arc<Self>) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        self.options.compression.check()?;
+        run_blocking(move || work(self)).await?
+    }
+
     fn path_of(&self, header: &SessionHeader) -> Result<PathBuf> {
         let options = &self.options;
         layout::session_path(&options.root, header.cwd.as_deref(), &header.id, options.compression)

@@ -43,6 +43,7 @@ pub(super) fn corrupt(path: &Path, what: &str) -> Error {
 
 /// Reads and validates a whole file.
 pub(super) fn read(bytes: &[u8], context: &ReadContext<'_>) -> Result<Contents> {
+    context.compression.check()?;
     match context.compression {
         Compression::None => read_raw(bytes, context),
         Compression::Zstd => read_zstd(bytes, context),
@@ -52,6 +53,7 @@ pub(super) fn read(bytes: &[u8], context: &ReadContext<'_>) -> Result<Contents> 
 /// The header and the exact text of a file: in zstd its whole frames, without a torn last one; else all of it (JL-22).
 /// Nothing behind the header is looked at, so that also a log that cannot be read can be exported.
 pub(super) fn text(bytes: &[u8], context: &ReadContext<'_>) -> Result<(SessionHeader, Vec<u8>)> {
+    context.compression.check()?;
     let mut text = Vec::new();
     match context.compression {
         Compression::None => text.extend_from_slice(bytes),

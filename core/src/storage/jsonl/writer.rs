@@ -1,9 +1,7 @@
 //! The one writer of a session: batches that are stored whole or not at all (JL-17, JL-18, JL-20, PCO-01, PCO-04).
 
 use super::reader::Contents;
-use super::{
-    Compression, FileLayer, Inner, already_exists, background, files, frames, header, io_error, owner_path, rows, tree,
-};
+use super::{Compression, FileLayer, Inner, already_exists, files, frames, header, io_error, owner_path, rows, tree};
 use crate::background::run_blocking;
 use crate::error::{Code, Error, Result};
 use crate::runtime::LocalBoxFuture;
@@ -72,7 +70,7 @@ impl JsonlWriter {
 impl SessionWriter for JsonlWriter {
     fn append(&self, events: Vec<Arc<Event>>) -> LocalBoxFuture<Result<()>> {
         let shared = self.0.clone();
-        Box::pin(background(move || shared.append(&events)))
+        Box::pin(async move { run_blocking(move || shared.append(&events)).await? })
     }
 
     fn close(&self) -> LocalBoxFuture<()> {

@@ -8,6 +8,7 @@ use crate::id::SessionId;
 use crate::json::{self, Object, Value};
 use crate::runtime::LocalBoxFuture;
 use crate::session::SessionHeader;
+use crate::storage::jsonl::frames;
 use crate::storage::{EventTypes, LogReader, Opened, SessionWriter, Store, StoredLog};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, params};
@@ -194,8 +195,9 @@ impl ReferenceDatabase {
         let text = match row.get_ref(3).map_err(failed)? {
             ValueRef::Text(text) => text.to_vec(),
             ValueRef::Blob(frame) => {
+                frames::check()?;
                 let mut plain = Vec::new();
-                match zstd::stream::copy_decode(frame, &mut plain) {
+                match frames::decompress(frame, &mut plain) {
                     Ok(()) => plain,
                     Err(error) => return damage(log, &format!("its data does not decompress: {error}")),
                 }

@@ -140,6 +140,7 @@ pub(super) fn read(
         let text = match row.get_ref(2).map_err(failed)? {
             ValueRef::Text(text) => text,
             ValueRef::Blob(frame) => {
+                frames::check()?;
                 plain.clear();
                 frames::decompress(frame, &mut plain)
                     .map_err(|error| log.damage(&format!("event {seq} does not decompress: {error}")))?;
