@@ -17,6 +17,8 @@ INTERCHANGE := $(CACHE)/interchange
 CARGO_OUT   := $(or $(CARGO_TARGET_DIR),target)
 CARGO_FUZZ  := $(CACHE)/cargo-fuzz
 FUZZ_TARGETS := jsonl frames rows header repair chat_sse messages_sse responses_sse
+# FEATURES="sqlite": a C library with these only; without it everything.
+C_FEATURES   = $(if $(filter undefined,$(origin FEATURES)),,--no-default-features --features "$(FEATURES)")
 BENCH_NODE  := $(abspath $(CACHE)/bench-node)
 BENCH_PYTHON := $(abspath $(CACHE)/bench-python)
 BENCH_OPTIONS = --rounds $(or $(ROUNDS),5) $(if $(ONLY),--only $(ONLY))
@@ -55,6 +57,7 @@ lint: $(STAMPS)/tools ## formatters, linters and type checkers
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	for features in "" http jsonl sqlite jsonl,zstd; do \
 		cargo clippy --quiet --locked -p turnwheel --lib --no-default-features --features "$$features" -- -D warnings || exit 1; done
+	cargo clippy --quiet --locked -p turnwheel-ffi --lib --no-default-features -- -D warnings
 	$(BIN)/ruff check bindings/python examples/python tests
 	$(BIN)/ruff format --check bindings/python examples/python tests
 	$(PYTHON) tests/coverage/check
@@ -123,8 +126,8 @@ conformance-c: $(STAMPS)/c
 	@$(MAKE) --no-print-directory --silent -C tests/c PREFIX=$(abspath target/c/prefix) OUT=$(abspath target/c) conformance
 	@target/c/conformance $(call NOTED,c) $(CONFORMANCE)
 
-install: ## make install PREFIX=<dir>: libraries, headers, pkg-config and CMake files for C and C++
-	cargo rustc --quiet --release --locked -p turnwheel-ffi --crate-type cdylib,staticlib
+install: ## make install PREFIX=<dir>: libraries, headers, pkg-config and CMake files for C and C++ (FEATURES="http sqlite zstd" or less)
+	cargo rustc --quiet --release --locked -p turnwheel-ffi $(C_FEATURES) --crate-type cdylib,staticlib
 	ffi/packaging/install $(CARGO_OUT)/release $(or $(PREFIX),/usr/local)
 
 dist: dist-c dist-python ## what is published for C, C++ and Python
