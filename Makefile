@@ -149,6 +149,7 @@ interchange: $(INTERCHANGE)/.installed ## session logs both ways with the refere
 	@mkdir -p $(RAN) && echo main > $(RAN)/interchange.txt
 
 sanitize: ## the C tests under valgrind (TOOLS="address thread" for the sanitizers)
+	@tests/machine-setup c && tests/machine-setup bench
 	tests/c/sanitize $(TOOLS)
 
 header: ## write include/turnwheel.h and the golden lists of the C interface anew
